@@ -1,0 +1,302 @@
+"""The experiment as typed dataclasses: defaults, YAML files, `key=value` overrides. Imports no torch.
+
+Every field carries its own help and range (`setting`), so that the command line, the documentation and the checks
+are derived from one place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from fairsilo.errors import FairsiloError, nearest
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: Iterable[str] | None = None,
+    open_low: bool = False,
+) -> Any:
+    """A dataclass field with its help and range; `open_low` excludes the lower bound itself."""
+    metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "open_low": open_low}
+    metadata["choices"] = tuple(choices) if choices is not None else None
+    return field(default=default, metadata=metadata)
+
+
+def range_text(metadata: Mapping[str, Any]) -> str:
+    """The allowed values in words, empty where anything goes."""
+    if metadata.get("choices"):
+        return "one of " + ", ".join(map(str, metadata["choices"]))
+    low, high = metadata.get("low"), metadata.get("high")
+    above = "above" if metadata.get("open_low") else "at least"
+    if low is not None and high is not None:
+        return f"{above} {low:g} and at most {high:g}" if metadata.get("open_low") else f"{low:g} to {high:g}"
+    if low is not None:
+        return f"{above} {low:g}"
+    return f"at most {high:g}" if high is not None else ""
+
+
+def check_fields(owner: Any, label: str = "") -> None:
+    """Convert and check every field of a dataclass made with `setting`; raise one sentence on the first bad one."""
+    hints = get_type_hints(type(owner))
+    for item in dataclasses.fields(owner):
+        if dataclasses.is_dataclass(hints[item.name]):
+            continue
+        name = f"{label}{item.name}"
+        value = convert(getattr(owner, item.name), hints[item.name], name)
+        object.__setattr__(owner, item.name, value)
+        if not item.metadata or value is None:
+            continue
+        choices = item.metadata.get("choices")
+        low, high = item.metadata.get("low"), item.metadata.get("high")
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        below = number and low is not None and (value <= low if item.metadata.get("open_low") else value < low)
+        above = number and high is not None and value > high
+        if (choices and isinstance(value, str) and value not in choices) or below or above:
+            raise FairsiloError(f"{name} is {value!r}; it must be {range_text(item.metadata)}")
+
+
+def convert(value: Any, hint: Any, name: str) -> Any:
+    """A value as it came from YAML or the command line, as the field's type; a sentence where it cannot be."""
+    allowed = getattr(hint, "__args__", None) if not isinstance(hint, type) else None
+    kinds = tuple(allowed) if allowed else (hint,)
+    plain = tuple(getattr(kind, "__origin__", kind) for kind in kinds)
+    if value is None and type(None) in plain:
+        return None
+    if isinstance(value, bool) and bool in plain:
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int) and int in plain:
+            return value
+        if isinstance(value, float) and int in plain and float not in plain and value.is_integer():
+            return int(value)
+        if float in plain and math.isfinite(value):
+            return float(value)
+    if isinstance(value, str) and float in plain and str not in plain:
+        try:
+            return float(value)  # YAML reads 1e-3 as text
+        except ValueError:
+            pass
+    if isinstance(value, str) and str in plain:
+        return value
+    if isinstance(value, int | float) and str in plain and float not in plain and int not in plain:
+        return str(value)
+    if isinstance(value, list | tuple) and (list in plain or tuple in plain):
+        return tuple(value)
+    if isinstance(value, Mapping) and dict in plain:
+        return dict(value)
+    words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false", tuple: "a list"}
+    expected = " or ".join(words.get(kind, getattr(kind, "__name__", "nothing")) for kind in plain)
+    raise FairsiloError(f"{name} is {value!r}; it must be {expected.replace('NoneType', 'nothing')}")
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    name: str | None = setting(None, "an embedded federation (see `fairsilo datasets`)")
+    folder: str | None = setting(None, "images as FOLDER/domain/class/*.png, or a CSV/JSON index")
+    packed: str | None = setting(None, "a folder with one .npz per domain")
+    domains: tuple[str, ...] | None = setting(None, "use these domains only")
+    size: int | None = setting(None, "resize every image to this many pixels", low=8, high=4096)
+    held_out: str | None = setting("auto", "the domain nobody trains on; several: a+b; none: -; auto: the last one")
+    silos_per_domain: int = setting(1, "into how many silos each domain is divided", low=1)
+    validation: float = setting(0.15, "share of a silo's training samples kept for validation", low=0, high=0.9)
+    test: float = setting(0.2, "share of a domain kept for testing, where the data do not say", low=0, high=0.9)
+    augment: str = setting("none", "random changes of training images", choices=("none", "crop", "flip", "crop+flip"))
+    seed: int = setting(0, "of the rendering and of the splits; independent of the run's seed")
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    rounds: int = setting(12, "rounds", low=1)
+    epochs: int = setting(5, "local epochs a round", low=1)
+    batch_size: int = setting(32, "samples a step", low=1)
+    optimizer: str = setting("sgd", "local optimiser", choices=("sgd", "adam", "adamw"))
+    lr: float = setting(0.02, "local learning rate", low=0, open_low=True)
+    momentum: float = setting(0.9, "of local SGD", low=0, high=1)
+    weight_decay: float = setting(1e-4, "local weight decay", low=0)
+    clip: float | None = setting(None, "clip the norm of each local gradient to this", low=0, open_low=True)
+    keep_optimizer_state: bool = setting(False, "momenta survive from round to round at each silo")
+    weighting: str = setting("samples", "a silo's share in the mean", choices=("samples", "uniform"))
+    participation: str = setting(
+        "all", "who takes part: all, a share such as 0.5, or a count such as 10; drawn anew each round"
+    )
+    sampling: str = setting("uniform", "how participants are drawn", choices=("uniform", "size"))
+    quorum: float = setting(0.5, "share of the participants that must answer", low=0, high=1)
+
+
+@dataclass(frozen=True)
+class EvaluateSettings:
+    every: int = setting(1, "evaluate every n-th round (and the last)", low=1)
+    batch_size: int = setting(256, "samples a step when evaluating", low=1)
+    metric: str = setting("accuracy", "what is reported", choices=("accuracy", "balanced-accuracy"))
+    selection: str = setting(
+        "last",
+        "which round is reported: the last, the mean of the last five evaluations, the best on the training silos' "
+        "validation data, or (labelled as such) the best on the test data",
+        choices=("last", "last5", "source-validation", "oracle"),
+    )
+    ddof: int = setting(0, "of standard deviations over silos and domains", low=0, high=1)
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    name: str = setting("auto", "where silos run", choices=("auto", "sequential", "processes"))
+    workers: int | None = setting(None, "worker processes; by default one per core", low=1)
+    threads: int = setting(1, "threads a silo's step may use; results are compared at equal threads", low=1)
+    device: str = setting("cpu", "cpu or cuda (sequential engine)", choices=("cpu", "cuda"))
+    timeout: float | None = setting(None, "seconds after which a silo's answer is given up (processes)", low=0)
+    checkpoint_every: int = setting(1, "write a checkpoint every n-th round (and the last)", low=1)
+    strict: bool = setting(False, "stop at the first silo that fails instead of going on without it")
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Everything a run depends on."""
+
+    method: str = setting(
+        "faa", "a method of the catalogue, with settings and compositions: 'fedprox(mu=0.1) | fedheal'"
+    )
+    baseline: str | None = setting(None, "a second method trained beside it on the same data and seed")
+    model: str = setting("small-cnn", "small-cnn, resnet-10, or package:function returning an nn.Module")
+    seed: int = setting(0, "of initial weights, batch order and participation", low=0)
+    data: DataSettings = field(default_factory=DataSettings)
+    train: TrainSettings = field(default_factory=TrainSettings)
+    evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
+    engine: EngineSettings = field(default_factory=EngineSettings)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for group in ("data", "train", "evaluate", "engine"):
+            check_fields(getattr(self, group), f"{group}.")
+        participation_rule(self.train.participation)
+        sources = [key for key in ("name", "folder", "packed") if getattr(self.data, key)]
+        if len(sources) > 1:
+            raise FairsiloError(f"data.{sources[0]} and data.{sources[1]} are both given; give one source of data")
+        if not sources:
+            object.__setattr__(self, "data", dataclasses.replace(self.data, name="glyphs"))
+
+
+def participation_rule(text: str) -> tuple[str, float]:
+    """('all', 1), ('fraction', 0.5) or ('count', 10)."""
+    if text == "all":
+        return "all", 1.0
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if "." in text and 0 < value <= 1:
+        return "fraction", value
+    if "." not in text and value >= 1:
+        return "count", value
+    raise FairsiloError(f"train.participation is {text!r}; it must be 'all', a share such as 0.5 or a count such as 10")
+
+
+def known_keys() -> dict[str, str]:
+    """Dotted key -> dotted key, and each unambiguous last word -> its dotted key."""
+    dotted: list[str] = []
+    hints = get_type_hints(Experiment)
+    for item in dataclasses.fields(Experiment):
+        if dataclasses.is_dataclass(hints[item.name]):
+            dotted += [f"{item.name}.{sub.name}" for sub in dataclasses.fields(hints[item.name])]
+        else:
+            dotted.append(item.name)
+    keys = {key: key for key in dotted}
+    leaves = [key.split(".")[-1] for key in dotted]
+    for key, leaf in zip(dotted, leaves, strict=True):
+        if leaves.count(leaf) == 1:
+            keys[leaf] = key
+    return keys
+
+
+def experiment(settings: Mapping[str, Any] | None = None, overrides: Iterable[str] = ()) -> Experiment:
+    """An experiment from nested or dotted settings and `key=value` texts; unknown keys are refused by name.
+
+    Where no method is named, FAA is trained beside FedAvg.
+    """
+    flat = _flatten(settings or {})
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise FairsiloError(f"{text!r} is no setting; settings are written key=value, such as rounds=20")
+        flat[_known(key.strip())] = _read_value(value.strip())
+    if "method" not in flat:
+        flat.setdefault("baseline", "fedavg")
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        group, _, leaf = key.partition(".")
+        if leaf:
+            nested.setdefault(group, {})[leaf] = value
+        else:
+            nested[group] = value
+    hints = get_type_hints(Experiment)
+    for group, values in nested.items():
+        if dataclasses.is_dataclass(hints[group]):
+            nested[group] = hints[group](**values)
+    return Experiment(**nested)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as problem:
+        raise FairsiloError(f"cannot read the configuration {path}: {problem.strerror}") from problem
+    except yaml.YAMLError as problem:
+        raise FairsiloError(f"{path} is not valid YAML: {' '.join(str(problem).split())}") from problem
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise FairsiloError(f"{path} must hold settings such as 'rounds: 20', not {type(content).__name__}")
+    return content
+
+
+def as_dict(settings: Experiment) -> dict[str, Any]:
+    """Plain nested values, ready for YAML and for `experiment()` again."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: plain(item) for key, item in value.items()}
+        return list(value) if isinstance(value, tuple) else value
+
+    return {key: plain(value) for key, value in dataclasses.asdict(settings).items()}
+
+
+def _known(key: str) -> str:
+    keys = known_keys()
+    if key not in keys:
+        raise FairsiloError(f"unknown setting {key!r}{nearest(key, keys)}")
+    return keys[key]
+
+
+def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
+    hints = get_type_hints(Experiment)
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        if dataclasses.is_dataclass(hints.get(key)):
+            if isinstance(value, str) and key == "data":
+                value = {"name": value}
+            if not isinstance(value, Mapping):
+                raise FairsiloError(f"{key} is {value!r}; it must be a group of settings such as {key}: {{...}}")
+            for leaf, inner in value.items():
+                flat[_known(f"{key}.{leaf}")] = inner
+        else:
+            flat[_known(str(key))] = value
+    return flat
+
+
+def _read_value(text: str) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(text) if text else None
+    except yaml.YAMLError:
+        return text

@@ -1,0 +1,1 @@
+"""Where silos run: the same method code under every engine."""

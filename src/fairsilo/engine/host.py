@@ -1,0 +1,119 @@
+"""The silo side of every engine: holds one network for all silos it serves, answers requests one at a time."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fairsilo import round as rounds
+from fairsilo import streams
+from fairsilo.config import TrainSettings
+from fairsilo.federation import Federation
+from fairsilo.messages import Failure, Message, Request
+from fairsilo.models.networks import build
+from fairsilo.part import Method
+from fairsilo.silo import Memory, Silo
+from fairsilo.tasks import Classify
+from fairsilo.vectors import FlatModel, Layout
+
+ModelMaker = Callable[[int, int], nn.Module]
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """All that a silo must know to take part; the same on every engine."""
+
+    method: Method
+    model: str | ModelMaker
+    task: Classify
+    channels: int
+    training: TrainSettings
+    seed: int
+    augment: str = "none"
+    evaluation_batch: int = 256
+    device: str = "cpu"
+    threads: int = 1
+
+    def network(self, name: str | ModelMaker) -> nn.Module:
+        if isinstance(name, str):
+            return build(name, self.task.classes, self.channels, self.seed)
+        with streams.ambient(self.seed, "initial weights"):
+            return name(self.task.classes, self.channels)
+
+    def flat(self) -> FlatModel:
+        """The silos' network, its tensors of the kinds the method gives them."""
+        module = self.network(self.model)
+        return FlatModel(module, self.method.layout(Layout.of(module)), self.device)
+
+    def server_flat(self) -> FlatModel | None:
+        """The server's own network, where the method has one."""
+        if self.method.server_model is None:
+            return None
+        module = self.network(self.method.server_model)
+        return FlatModel(module, Layout.of(module), self.device)
+
+
+class Answer(NamedTuple):
+    message: Message | Failure
+    memory: Memory  # what the silo remembers from now on (unchanged after a failure)
+    personal: Tensor | None = None  # the silo's own model, where the request asked to save it
+
+
+class Host:
+    """Answers requests for any silo of a federation."""
+
+    def __init__(self, blueprint: Blueprint, federation: Federation, strict: bool = False) -> None:
+        self.blueprint = blueprint
+        self.federation = federation
+        self.strict = strict
+        self.model = blueprint.flat()
+        self.server_model = blueprint.server_flat()
+        self.initial = self.model.read()
+
+    def answer(self, name: str, request: Request, memory: Memory) -> Answer:
+        """One silo's answer. A silo that raises is a failure with its reason, and remembers nothing of the step."""
+        plan = self.blueprint
+        on_server_model = request.message.numbers.get("network") == "server" and self.server_model is not None
+        model = self.server_model if on_server_model else self.model
+        assert model is not None
+        silo = Silo(
+            data=self.federation[name],
+            model=model,
+            method=plan.method,
+            task=plan.task,
+            training=plan.training,
+            memory=memory.copy(),
+            message=request.message,
+            round=request.round,
+            rounds=plan.training.rounds,
+            seed=plan.seed,
+            initial=self.initial,
+            augment=plan.augment,
+            evaluation_batch=plan.evaluation_batch,
+        )
+        try:
+            with streams.ambient(plan.seed, request.round, name, request.kind):
+                message = rounds.EXCHANGE[request.kind](silo)
+        except Exception as problem:
+            if self.strict:
+                raise
+            return Answer(Failure("error", _reason(problem)), memory)
+        keeps = request.kind in ("train", "share")
+        wanted = silo.scratch.get("personal") if request.message.numbers.get("save") else None
+        return Answer(message, silo.memory if keeps else memory, wanted)
+
+
+def _reason(problem: Exception) -> str:
+    """The exception and the line that raised it: enough to find it, nothing of the data."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    where = f" ({frames[-1].name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(problem).__name__}: {problem}{where}"
+
+
+def use_threads(count: int) -> None:
+    torch.set_num_threads(count)

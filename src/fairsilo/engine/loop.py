@@ -1,0 +1,291 @@
+"""Rounds, evaluation, checkpoints, events: the same for every engine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fairsilo import round as rounds
+from fairsilo import streams
+from fairsilo.config import EngineSettings, EvaluateSettings, participation_rule
+from fairsilo.engine.base import Engine
+from fairsilo.engine.host import Blueprint
+from fairsilo.errors import QuorumError
+from fairsilo.federation import Federation
+from fairsilo.messages import Failure, Message, Reply
+from fairsilo.server import Server
+from fairsilo.silo import Memory
+from fairsilo.store import Store
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something a listener may show: `start`, `reply`, `opened`, `trained`, `closed`, `evaluated`, `round`, `end`."""
+
+    kind: str
+    round: int
+    rounds: int
+    silo: str = ""
+    loss: float | None = None
+    text: str = ""
+
+
+Listener = Callable[[Event], None]
+
+
+def silent(event: Event) -> None:
+    """The default listener."""
+
+
+@dataclass
+class History:
+    """What a run found: evaluation rows and one record per round."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    rounds: list[dict[str, Any]] = field(default_factory=list)
+    vector: torch.Tensor = field(default_factory=lambda: torch.empty(0))  # the global model at the end
+
+
+class Loop:
+    """One run of one method on one federation."""
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        federation: Federation,
+        engine: Engine,
+        *,
+        evaluate: EvaluateSettings | None = None,
+        settings: EngineSettings | None = None,
+        store: Store | None = None,
+        listener: Listener = silent,
+        server_data: Any = None,
+    ) -> None:
+        self.blueprint = blueprint
+        self.federation = federation
+        self.engine = engine
+        self.evaluate = evaluate or EvaluateSettings()
+        self.settings = settings or EngineSettings()
+        self.store = store
+        self.listener = listener
+        self.history = History()
+        self._exchanges: list[dict[str, Any]] = []
+        self._failures: list[dict[str, Any]] = []
+        self.server = self._make_server(server_data)
+
+    def _make_server(self, data: Any) -> Server:
+        plan = self.blueprint
+        model, own = plan.flat(), plan.server_flat()
+        without = tuple(silo.name for silo in self.federation.silos if not len(silo.validation))
+        plan.method.check(model.layout, plan.training, plan.task.name, without)
+        wire = model.layout.wire
+        held = own or model
+        return Server(
+            method=plan.method,
+            vector=held.layout.to_wire(held.read()),
+            layout=own.layout if own else wire,
+            silo_layout=wire,
+            names=self.federation.names,
+            training=plan.training,
+            rounds=plan.training.rounds,
+            seed=plan.seed,
+            exchange=self._exchange,
+            module=own,
+            data=data,
+        )
+
+    # --------------------------------------------------------------------------------------------------- the run
+    def run(self) -> History:
+        """From the last checkpoint, or from the start, to the last round."""
+        server, total = self.server, self.server.rounds
+        done = self._restore()
+        self._tell("start", done)
+        if done == 0 and not server.memory.get("run", {}).get("prepared"):
+            rounds.prepare(server)
+            # kept in the checkpoint, so that the first round's record is the same after a kill
+            server.memory["run"] = {
+                "prepared": True,
+                "exchanges": self._exchanges,
+                "failures": self._failures,
+            }
+            self._save(0)
+        for number in range(done + 1, total + 1):
+            self._round(number)
+        if not server.memory["run"].get("concluded"):
+            rounds.conclude(server)
+            server.memory["run"]["concluded"] = True
+        if self.store:
+            self.store.write_model("global", server.vector, server.layout)
+        self.history.vector = server.vector
+        self._tell("end", total)
+        return self.history
+
+    def _round(self, number: int) -> None:
+        server, begun = self.server, time.perf_counter()
+        server.round = number
+        server.facts, server.notes, server.weights = {}, [], {}
+        before = server.memory["run"] if number == 1 else {}
+        self._exchanges, self._failures = list(before.get("exchanges", ())), list(before.get("failures", ()))
+        last = number == server.rounds
+        evaluated = last or number % self.evaluate.every == 0
+        participants = self._participants(number)
+        messages = rounds.open_round(server, participants, {"evaluate": evaluated, "save": last})
+        self._tell("opened", number)
+        losses: dict[str, float] = {}
+        rows: list[dict[str, Any]] = []
+        replies = self._watched(self._exchange("train", messages), losses, rows)
+        quorum = max(1, round(server.training.quorum * len(participants)))
+        counted = rounds.close_round(server, replies, quorum)
+        self._tell("closed", number)
+        if len(counted) < quorum:
+            raise QuorumError(self._below_quorum(number, len(counted), len(participants), quorum))
+        if evaluated:
+            rows += self._evaluate(number)
+            self._tell("evaluated", number)
+        record = {
+            "round": number,
+            "participants": participants,
+            "counted": counted,
+            "weights": server.weights,
+            "train_loss": losses,
+            "exchanges": self._exchanges,
+            "failures": self._failures,
+            "notes": server.notes,
+            "seconds": time.perf_counter() - begun,
+        }
+        self.history.rows += rows
+        self.history.rounds.append(record)
+        if self.store:
+            self.store.append("metrics", rows)
+            self.store.append("rounds", [record])
+            if last:
+                self._save_personal()
+        if last or number % self.settings.checkpoint_every == 0:
+            self._save(number)
+        self._tell("round", number, text="; ".join(server.notes))
+
+    def _participants(self, number: int) -> list[str]:
+        """Who is asked this round, in name order."""
+        names = list(self.server.names)
+        rule, value = participation_rule(self.server.training.participation)
+        if rule == "all":
+            return names
+        count = int(value) if rule == "count" else max(1, round(value * len(names)))
+        count = min(count, len(names))
+        stream = streams.generator(self.server.seed, number, "participants")
+        if self.server.training.sampling == "size":
+            sizes = torch.tensor([float(len(self.federation[name].train)) for name in names])
+            chosen = torch.multinomial(sizes, count, generator=stream)
+        else:
+            chosen = torch.randperm(len(names), generator=stream)[:count]
+        return [names[index] for index in sorted(chosen.tolist())]
+
+    # --------------------------------------------------------------------------------------------------- exchanges
+    def _exchange(self, kind: str, messages: dict[str, Message]) -> Iterator[Reply]:
+        """Ask the engine; count exchanges, bytes and seconds; screen updates; log who failed."""
+        begun = time.perf_counter()
+        record: dict[str, Any] = {"kind": kind, "asked": len(messages), "answered": 0, "bytes_down": 0, "bytes_up": 0}
+        record["bytes_down"] = sum(message.bytes for message in messages.values())
+        replies = self.engine.ask(kind, self.server.round, messages)
+        if kind == "train":
+            replies = rounds.screened(replies, self.server.silo_layout)
+        for reply in replies:
+            answer = reply.answer
+            if isinstance(answer, Failure):
+                self._failures.append(
+                    {"silo": reply.silo, "exchange": kind, "kind": answer.kind, "detail": answer.detail}
+                )
+                self._tell("failed", self.server.round, reply.silo, text=f"{answer.kind}: {answer.detail}")
+            else:
+                record["answered"] += 1
+                record["bytes_up"] += answer.bytes
+                loss = answer.numbers.get("loss")
+                self._tell("reply", self.server.round, reply.silo, float(loss) if loss is not None else None, kind)
+            del answer
+            yield reply
+            del reply
+        self._exchanges.append({**record, "seconds": time.perf_counter() - begun})
+        if kind == "train":
+            self._tell("trained", self.server.round)
+
+    def _watched(
+        self, replies: Iterator[Reply], losses: dict[str, float], rows: list[dict[str, Any]]
+    ) -> Iterator[Reply]:
+        """Note training losses and the results of the silos' own models as the updates pass by."""
+        for reply in replies:
+            if isinstance(reply.answer, Message):
+                losses[reply.silo] = float(reply.answer.numbers["loss"])
+                rows += self._rows(reply.silo, "personal", reply.answer)
+            yield reply
+            del reply
+
+    def _evaluate(self, number: int) -> list[dict[str, Any]]:
+        """The global model at every silo, trained or not, and at the unseen ones."""
+        messages = rounds.open_evaluation(self.server, self.federation.names, self.federation.unseen_names)
+        rows = []
+        for reply in self._exchange("evaluate", messages):
+            if isinstance(reply.answer, Message):
+                rows += self._rows(reply.silo, "global", reply.answer)
+        return rows
+
+    def _rows(self, name: str, model: str, answer: Message) -> list[dict[str, Any]]:
+        found = []
+        for split in ("validation", "test"):
+            key = f"{model}.{split}"
+            if f"{key}.loss" in answer.numbers:
+                found.append(
+                    {
+                        "round": self.server.round,
+                        "silo": name,
+                        "domain": self.federation[name].domain,
+                        "unseen": name in self.federation.unseen_names,
+                        "model": model,
+                        "split": split,
+                        "loss": answer.numbers[f"{key}.loss"],
+                        "metric": answer.numbers[f"{key}.metric"],
+                        "samples": answer.numbers[f"{key}.samples"],
+                    }
+                )
+        return found
+
+    # ------------------------------------------------------------------------------------------------- checkpoints
+    def _save(self, number: int) -> None:
+        if self.store:
+            server = {"vector": self.server.vector, "memory": self.server.memory}
+            self.store.write_checkpoint(number, server, self.engine.memory)
+            self._tell("saved", number)
+
+    def _save_personal(self) -> None:
+        assert self.store is not None
+        layout = self.blueprint.flat().layout
+        for name, vector in self.engine.personal.items():
+            self.store.write_model(f"personal/{name}", vector, layout)
+
+    def _restore(self) -> int:
+        """Take up the last checkpoint; returns the number of rounds it holds."""
+        saved = self.store.read_checkpoint() if self.store else None
+        if saved is None or self.store is None:
+            return 0
+        number, server, silos = saved
+        self.server.vector = server["vector"].to(self.server.vector.device)
+        self.server.memory = Memory(server["memory"])
+        self.engine.memory = {name: Memory(memory) for name, memory in silos.items()}
+        self.history.rows = self.store.cut("metrics", number)
+        self.history.rounds = self.store.cut("rounds", number)
+        return number
+
+    def _below_quorum(self, number: int, counted: int, asked: int, quorum: int) -> str:
+        first = self._failures[0] if self._failures else None
+        reason = f" First failure: {first['silo']}, {first['kind']}: {first['detail']}." if first else ""
+        resume = " The checkpoint of the round before can be resumed." if self.store else ""
+        return (
+            f"round {number} stopped: {counted} of {asked} silos gave a usable update, and the quorum is {quorum}."
+            f"{reason}{resume}"
+        )
+
+    def _tell(self, kind: str, number: int, silo: str = "", loss: float | None = None, text: str = "") -> None:
+        self.listener(Event(kind, number, self.server.rounds, silo, loss, text))

@@ -1,0 +1,198 @@
+"""Silos, unseen silos and the task: how a data set becomes a federation with one domain held out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fairsilo import streams
+from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
+from fairsilo.errors import FairsiloError, nearest
+
+
+@dataclass(frozen=True)
+class Split:
+    """Samples in memory: uint8 images (or floats) and their targets."""
+
+    inputs: Tensor
+    targets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+@dataclass(frozen=True)
+class SiloData:
+    """One participant's private data."""
+
+    name: str
+    domain: str
+    train: Split
+    validation: Split
+    test: Split
+
+    def split(self, name: str) -> Split:
+        found: Split = getattr(self, name)
+        return found
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The silos that train, the unseen silos that only evaluate, and what the data are about.
+
+    Silos are kept in name order, so that the order in which they were given can never change a number.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    silos: tuple[SiloData, ...]
+    unseen: tuple[SiloData, ...] = ()
+    task: str = "classify"
+
+    def __post_init__(self) -> None:
+        for key in ("silos", "unseen"):
+            object.__setattr__(self, key, tuple(sorted(getattr(self, key), key=lambda silo: silo.name)))
+        names = [silo.name for silo in (*self.silos, *self.unseen)]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise FairsiloError(f"two silos are called {twice!r}; names must differ")
+        if not self.silos:
+            raise FairsiloError("the federation has no silo that trains")
+        for silo in self.silos:
+            if not len(silo.train):
+                raise FairsiloError(f"silo {silo.name!r} has no training samples")
+
+    def __getitem__(self, name: str) -> SiloData:
+        return next(silo for silo in (*self.silos, *self.unseen) if silo.name == name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(silo.name for silo in self.silos)
+
+    @property
+    def unseen_names(self) -> tuple[str, ...]:
+        return tuple(silo.name for silo in self.unseen)
+
+    def share_memory(self) -> None:
+        """Move every tensor to shared memory, so that worker processes read it in place."""
+        for silo in (*self.silos, *self.unseen):
+            for split in (silo.train, silo.validation, silo.test):
+                for tensor in (split.inputs, split.targets):
+                    tensor.share_memory_()  # type: ignore[no-untyped-call]
+
+
+def federate(
+    dataset: Dataset,
+    *,
+    held_out: str | None = "auto",
+    silos_per_domain: int = 1,
+    validation: float = 0.15,
+    test: float = 0.2,
+    seed: int = 0,
+) -> Federation:
+    """Leave one domain (or several, `a+b`, or none, `-`) out; divide every other one into silos.
+
+    The unseen silo is tested on all samples of its domain. The silos of one domain divide its training and
+    validation samples among them and are tested on the whole test set of the domain.
+    """
+    outside = held_out_domains(dataset, held_out)
+    silos: list[SiloData] = []
+    unseen: list[SiloData] = []
+    for name, domain in dataset.domains.items():
+        if name in outside:
+            nothing = _take(domain, torch.empty(0, dtype=torch.long))
+            unseen.append(SiloData(name, name, nothing, nothing, Split(domain.inputs, domain.targets)))
+        else:
+            silos += _divide(domain, silos_per_domain, validation, test, seed)
+    return Federation(dataset.name, dataset.classes, tuple(silos), tuple(unseen), dataset.task)
+
+
+def held_out_domains(dataset: Dataset, held_out: str | None) -> tuple[str, ...]:
+    """The domains a setting such as `photo`, `a+b`, `-` or `auto` names."""
+    if held_out in (None, "-", "none", ""):
+        return ()
+    names = list(dataset.domains)
+    if held_out == "auto":
+        if len(names) < 2:
+            raise FairsiloError(
+                f"{dataset.name} has the single domain {names[0]!r}; at least two are needed to hold one out"
+            )
+        return (names[-1],)
+    assert held_out is not None
+    chosen = tuple(part.strip() for part in held_out.split("+"))
+    for name in chosen:
+        if name not in names:
+            raise FairsiloError(
+                f"data.held_out is {name!r}, which is no domain of {dataset.name}{nearest(name, names)}"
+            )
+    if len(chosen) == len(names):
+        raise FairsiloError("data.held_out names every domain; at least one must be left to train on")
+    return chosen
+
+
+def _divide(domain: Domain, count: int, validation: float, test: float, seed: int) -> list[SiloData]:
+    split = domain.split.clone()
+    if (split == UNDECIDED).any() and not (split == TEST).any():
+        _carve(domain, split, UNDECIDED, TEST, test, seed, "test")
+    split[split == UNDECIDED] = TRAIN
+    if not (split == VALIDATION).any():
+        _carve(domain, split, TRAIN, VALIDATION, validation, seed, "validation")
+    tested = _take(domain, (split == TEST).nonzero().flatten())
+    if domain.silo is not None:
+        holders = sorted(set(domain.silo))
+        owner = torch.tensor([holders.index(name) for name in domain.silo])
+    else:
+        holders = [domain.name] if count == 1 else [f"{domain.name}-{i + 1}" for i in range(count)]
+        owner = _deal(domain, split, count, seed)
+    silos = []
+    for index, holder in enumerate(holders):
+        train = ((split == TRAIN) & (owner == index)).nonzero().flatten()
+        valid = ((split == VALIDATION) & (owner == index)).nonzero().flatten()
+        if not len(train):
+            raise FairsiloError(
+                f"silo {holder!r} of domain {domain.name!r} gets no training sample; use fewer silos per domain"
+            )
+        silos.append(SiloData(holder, domain.name, _take(domain, train), _take(domain, valid), tested))
+    return silos
+
+
+def _carve(domain: Domain, split: Tensor, source: int, target: int, share: float, seed: int, purpose: str) -> None:
+    """Move a share of each class from one split to another, whole groups at a time."""
+    if share == 0:
+        return
+    for label in sorted(set(domain.targets.tolist())):
+        pool = ((split == source) & (domain.targets == label)).nonzero().flatten()
+        stream = streams.generator(seed, "split", purpose, domain.name, label)
+        pool = pool[torch.randperm(len(pool), generator=stream)]
+        wanted = round(share * len(pool))
+        if domain.group is None:
+            split[pool[:wanted]] = target
+            continue
+        moved = 0
+        for group in dict.fromkeys(domain.group[pool].tolist()):
+            if moved >= wanted:
+                break
+            members = (domain.group == group) & (split == source)
+            split[members] = target
+            moved += int(members.sum())
+
+
+def _deal(domain: Domain, split: Tensor, count: int, seed: int) -> Tensor:
+    """Deal each class of each split round the silos in random order, so that they are alike in size and classes."""
+    owner = torch.zeros(len(domain), dtype=torch.long)
+    turn = 0
+    for part in (TRAIN, VALIDATION):
+        for label in sorted(set(domain.targets.tolist())):
+            pool = ((split == part) & (domain.targets == label)).nonzero().flatten()
+            stream = streams.generator(seed, "deal", domain.name, part, label)
+            pool = pool[torch.randperm(len(pool), generator=stream)]
+            owner[pool] = (torch.arange(len(pool)) + turn) % count
+            turn += len(pool)
+    return owner
+
+
+def _take(domain: Domain, indices: Tensor | Sequence[int]) -> Split:
+    return Split(domain.inputs[indices].contiguous(), domain.targets[indices].contiguous())

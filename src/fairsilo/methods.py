@@ -1,0 +1,145 @@
+"""The catalogue: name -> composition of parts. A new method is one file in `parts/` and one entry here."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairsilo.errors import FairsiloError, nearest
+from fairsilo.part import Method, Part, fields_of
+from fairsilo.parts.consistency_mask import ConsistencyMask
+from fairsilo.parts.control_variates import ControlVariates
+from fairsilo.parts.distance_weights import DistanceWeights
+from fairsilo.parts.fairness_aware import FairnessAware
+from fairsilo.parts.generalization_adjustment import GeneralizationAdjustment
+from fairsilo.parts.local_norms import LocalNorms
+from fairsilo.parts.mean_mixing import MeanMixing
+from fairsilo.parts.personal_model import PersonalModel
+from fairsilo.parts.proximal import Proximal
+from fairsilo.parts.q_fair import QFair
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What users see of a method; its settings are the fields of its parts."""
+
+    name: str
+    title: str
+    idea: str
+    parts: tuple[type[Part], ...] = ()
+    paper: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)  # where they differ from the parts' own defaults
+    server_model: str | None = None
+
+    def make(self, **settings: Any) -> Method:
+        """The method, each setting given to every part that has it."""
+        chosen = {**self.settings, **settings}
+        known = {item["name"] for part in self.parts for item in fields_of(part)}
+        for key in chosen:
+            if key not in known:
+                hint = nearest(key, known) if known else "; it has none"
+                raise FairsiloError(f"{self.name} has no setting {key!r}{hint}")
+        parts = []
+        for part in self.parts:
+            own = {item.name for item in dataclasses.fields(part)}
+            parts.append(part(**{key: value for key, value in chosen.items() if key in own}))
+        text = ", ".join(f"{key}={value}" for key, value in settings.items())
+        return Method(tuple(parts), f"{self.name}({text})" if text else self.name, self.server_model)
+
+    def describe(self) -> dict[str, Any]:
+        """Everything about the method, from its parts, for tables, `--json` and the documentation."""
+        method = self.make()
+        return {
+            "name": self.name,
+            "title": self.title,
+            "idea": self.idea,
+            "paper": self.paper or next((part.paper for part in self.parts), ""),
+            "parts": [part.name for part in self.parts],
+            "formulas": [part.formula for part in self.parts if part.formula],
+            "settings": [
+                {**item, "part": part.name, "default": self.settings.get(item["name"], item["default"])}
+                for part in self.parts
+                for item in fields_of(part)
+            ],
+            "sends": ["its model and its number of training samples", *method.sends],
+            "keeps": list(method.keeps),
+            "results_about": method.about,
+            "individual_updates": method.individual_updates,
+        }
+
+
+ENTRIES = (
+    Entry(
+        "fedavg",
+        "FedAvg",
+        "Local training, then the mean of the models, weighted by samples.",
+        paper="McMahan et al., Communication-Efficient Learning of Deep Networks, AISTATS 2017",
+    ),
+    Entry("fedprox", "FedProx", "A pull towards the received model during local training.", (Proximal,)),
+    Entry("scaffold", "SCAFFOLD", "Control variates cancel the silos' drift.", (ControlVariates,)),
+    Entry("q-ffl", "q-FFL", "Silos with a higher loss move the model more.", (QFair,)),
+    Entry("ga", "GA", "Weights follow the generalisation gaps.", (GeneralizationAdjustment,)),
+    Entry("faa", "FAA", "Weights that make all generalisation gaps equal, to first order.", (FairnessAware,)),
+    Entry("fphl", "FPHL", "Only consistent changes of a parameter count.", (ConsistencyMask,)),
+    Entry("fael", "FAEL", "Weights follow the length of the updates.", (DistanceWeights,)),
+    Entry(
+        "fedheal",
+        "FedHEAL",
+        "Consistent changes only, and weights that follow their length.",
+        (ConsistencyMask, DistanceWeights),
+    ),
+    Entry("fedmix", "FedMix", "Mixup with averaged images of all silos.", (MeanMixing,)),
+    Entry("ditto", "Ditto", "A personal model per silo, pulled to the shared one.", (PersonalModel,)),
+    Entry("fedbn", "FedBN", "Batch normalisation stays with its silo.", (LocalNorms,)),
+)
+CATALOGUE = {entry.name: entry for entry in ENTRIES}
+
+
+def entry(name: str) -> Entry:
+    if name not in CATALOGUE:
+        raise FairsiloError(f"unknown method {name!r}{nearest(name, CATALOGUE)}")
+    return CATALOGUE[name]
+
+
+def method(text: str, **settings: Any) -> Method:
+    """A method from a text such as `fedprox(mu=0.1) | fedheal(tau=0.4).without(distance-weights)`.
+
+    Settings given by name go to a single method: `method("fedprox", mu=0.1)`.
+    """
+    pieces = [piece.strip() for piece in text.split("|")]
+    if settings and len(pieces) > 1:
+        raise FairsiloError(f"settings by name go with one method, and {text!r} composes several: write them inside")
+    composed = _one(pieces[0], settings)
+    for piece in pieces[1:]:
+        composed = composed | _one(piece, {})
+    return composed
+
+
+_PIECE = re.compile(r"^(?P<name>[\w-]+)(\((?P<settings>[^()]*)\))?(\.without\((?P<without>[^()]*)\))?$")
+
+
+def _one(text: str, settings: dict[str, Any]) -> Method:
+    match = _PIECE.match(text)
+    if not match:
+        raise FairsiloError(
+            f"{text!r} is no method; write fedprox, fedprox(mu=0.1) or fedheal.without(consistency-mask)"
+        )
+    inside = dict(settings)
+    for pair in filter(None, map(str.strip, (match["settings"] or "").split(","))):
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not equals:
+            raise FairsiloError(f"{pair!r} in {text!r} is no setting; write key=value")
+        inside[key] = _literal(value)
+    made = entry(match["name"]).make(**inside)
+    gone = [name.strip() for name in (match["without"] or "").split(",") if name.strip()]
+    return made.without(*gone) if gone else made
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval({"true": "True", "false": "False", "none": "None"}.get(text.lower(), text))
+    except (ValueError, SyntaxError):
+        return text

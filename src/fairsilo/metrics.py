@@ -1,0 +1,153 @@
+"""From evaluation rows to the three answers: generalisation, personalisation, fairness. Knows no run folder.
+
+A row is a dictionary with round, silo, domain, unseen, model (global or personal), split, loss, metric, samples.
+Metrics are shares (0 to 1) everywhere; tables and pages show them in percent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+def mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return math.fsum(found) / len(found) if found else math.nan
+
+
+def deviation(values: Iterable[float], ddof: int = 0) -> float:
+    """Standard deviation with `ddof` degrees of freedom taken off; 0 where too few values are left."""
+    return math.sqrt(variance(values, ddof))
+
+
+def variance(values: Iterable[float], ddof: int = 0) -> float:
+    found = list(values)
+    if len(found) <= ddof:
+        return 0.0
+    centre = mean(found)
+    return math.fsum((value - centre) ** 2 for value in found) / (len(found) - ddof)
+
+
+def tail_means(values: Iterable[float], share: float = 0.1) -> tuple[float, float]:
+    """Means of the worst and of the best tenth (at least one value each)."""
+    found = sorted(values)
+    count = max(1, math.floor(share * len(found)))
+    return mean(found[:count]), mean(found[-count:])
+
+
+def select_rounds(rows: Sequence[Row], selection: str) -> list[int]:
+    """The evaluated rounds a result is read from.
+
+    `last`: the last; `last5`: the last five, averaged; `source-validation`: the best mean validation metric of the
+    global model over the training silos; `oracle`: the best on the unseen silos' test data (never the default).
+    """
+    evaluated = sorted({row["round"] for row in rows})
+    if not evaluated or selection == "last":
+        return evaluated[-1:]
+    if selection == "last5":
+        return evaluated[-5:]
+    unseen, split = (False, "validation") if selection == "source-validation" else (True, "test")
+    scores = {
+        number: mean(
+            row["metric"]
+            for row in rows
+            if row["round"] == number and row["model"] == "global" and row["unseen"] == unseen and row["split"] == split
+        )
+        for number in evaluated
+    }
+    usable = {number: score for number, score in scores.items() if not math.isnan(score)}
+    return [max(usable, key=lambda number: (usable[number], -number))] if usable else evaluated[-1:]
+
+
+def results(
+    rows: Sequence[Row], rounds: Sequence[int], model: str, split: str, value: str = "metric"
+) -> dict[str, float]:
+    """Silo -> mean over the rounds. A silo that sat out a round counts with its latest result before it."""
+    found: dict[str, list[float]] = {}
+    history: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        if row["model"] == model and row["split"] == split:
+            history.setdefault(row["silo"], []).append((row["round"], row[value]))
+    for silo, past in history.items():
+        for number in rounds:
+            known = [item for item in past if item[0] <= number]
+            if known:
+                found.setdefault(silo, []).append(max(known)[1])
+    return {silo: mean(values) for silo, values in found.items()}
+
+
+def gaps(rows: Sequence[Row], number: int) -> dict[str, float]:
+    """Generalisation gap per silo: validation loss of the global model minus that of the silo's own model."""
+    shared = results(rows, [number], "global", "validation", "loss")
+    own = results(rows, [number], "personal", "validation", "loss")
+    return {silo: shared[silo] - own[silo] for silo in own if silo in shared}
+
+
+def fairness(values: Mapping[str, float], domain_of: Mapping[str, str], ddof: int) -> dict[str, float]:
+    """How even a metric is over silos and over domains."""
+    if not values:
+        return {}
+    domains = sorted({domain_of[silo] for silo in values})
+    by_domain = [mean(v for silo, v in values.items() if domain_of[silo] == domain) for domain in domains]
+    worst, best = tail_means(values.values())
+    return {
+        "mean": mean(values.values()),
+        "std_silos": deviation(values.values(), ddof),
+        "std_domains": deviation(by_domain, ddof),
+        "worst": min(values.values()),
+        "best": max(values.values()),
+        "worst_tenth": worst,
+        "best_tenth": best,
+    }
+
+
+def summarise(rows: Sequence[Row], about: str = "global", selection: str = "last", ddof: int = 0) -> dict[str, Any]:
+    """The three answers of a run, with the rounds they were read from."""
+    rounds = select_rounds(rows, selection)
+    domain_of = {row["silo"]: row["domain"] for row in rows}
+    unseen = {row["silo"] for row in rows if row["unseen"]}
+    shared = results(rows, rounds, "global", "test")
+    personal = results(rows, rounds, "personal", "test")
+    at_home = {silo: value for silo, value in shared.items() if silo not in unseen}
+    outside = {silo: value for silo, value in shared.items() if silo in unseen}
+    number = rounds[-1] if rounds else 0
+    gap = gaps(rows, number)
+    recent = sorted({row["round"] for row in rows})[-5:]
+    outside_recent = [mean(results(rows, [n], "global", "test")[s] for s in outside) for n in recent] if outside else []
+    samples = {row["silo"]: row["samples"] for row in rows if row["split"] == "test"}
+    return {
+        "selection": selection,
+        "rounds": rounds,
+        "ddof": ddof,
+        "about": about,
+        "generalisation": {
+            "mean": mean(outside.values()) if outside else None,
+            "per_domain": outside,
+            "recent_std": deviation(outside_recent),
+            "recent_rounds": len(outside_recent),
+        },
+        "personalisation": {
+            "mean": mean(personal.values()) if personal else None,
+            "std_silos": deviation(personal.values(), ddof),
+        },
+        "fairness": {
+            "global": fairness(at_home, domain_of, ddof),
+            "personal": fairness(personal, domain_of, ddof),
+            "gap_variance": variance(gap.values()) if gap else None,
+        },
+        "silos": [
+            {
+                "silo": silo,
+                "domain": domain_of[silo],
+                "unseen": silo in unseen,
+                "samples": samples.get(silo),
+                "global": shared.get(silo),
+                "personal": personal.get(silo),
+                "gap": gap.get(silo),
+            }
+            for silo in sorted(domain_of, key=lambda name: (name in unseen, name))
+        ],
+    }

@@ -1,0 +1,134 @@
+"""Small networks of our own, and the way to any network of the user's."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fairsilo import streams
+from fairsilo.errors import FairsiloError, nearest
+
+
+class Output(NamedTuple):
+    """What a network returns: its prediction and, where it has them, the features before the head."""
+
+    prediction: Tensor
+    features: Tensor | None = None
+    extra: Any = None
+
+
+class Network(nn.Module):
+    """`features(x) -> z` and `head(z)`: most networks are this."""
+
+    features: nn.Module
+    head: nn.Module
+
+    def forward(self, inputs: Tensor) -> Output:
+        features = self.features(inputs)
+        return Output(self.head(features), features)
+
+
+class SmallCNN(Network):
+    """Three convolutions with batch normalisation and a linear head; about 0.1 M parameters."""
+
+    def __init__(self, classes: int, channels: int = 3, width: int = 16) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for inside, outside in ((channels, width), (width, 2 * width), (2 * width, 4 * width)):
+            layers += [
+                nn.Conv2d(inside, outside, 3, padding=1, bias=False),
+                nn.BatchNorm2d(outside),
+                nn.ReLU(inplace=True),
+                nn.MaxPool2d(2),
+            ]
+        layers += [
+            nn.AdaptiveAvgPool2d(4),
+            nn.Flatten(),
+            nn.Linear(16 * 4 * width, 64),
+            nn.ReLU(inplace=True),
+        ]
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Linear(64, classes)
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut."""
+
+    def __init__(self, inside: int, outside: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(inside, outside, 3, stride, padding=1, bias=False)
+        self.first_norm = nn.BatchNorm2d(outside)
+        self.second = nn.Conv2d(outside, outside, 3, padding=1, bias=False)
+        self.second_norm = nn.BatchNorm2d(outside)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride != 1 or inside != outside:
+            self.shortcut = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = torch.relu(self.first_norm(self.first(inputs)))
+        return torch.relu(self.second_norm(self.second(hidden)) + self.shortcut(inputs))
+
+
+class ResNet10(Network):
+    """The CIFAR-style ResNet-10 of FedHEAL: 3x3 stem, blocks 1-1-1-1, widths 64/128/256/512; 4.9 M parameters."""
+
+    def __init__(self, classes: int, channels: int = 3, width: int = 64) -> None:
+        super().__init__()
+        layers: list[nn.Module] = [
+            nn.Conv2d(channels, width, 3, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(inplace=True),
+        ]
+        inside = width
+        for depth, stride in enumerate((1, 2, 2, 2)):
+            outside = width * 2**depth
+            layers.append(BasicBlock(inside, outside, stride))
+            inside = outside
+        layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Linear(inside, classes)
+
+
+NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {"small-cnn": SmallCNN, "resnet-10": ResNet10}
+
+
+def build(name: str, classes: int, channels: int, seed: int) -> nn.Module:
+    """The network `name` (or `package:function`), its initial weights drawn from the seed alone."""
+    make = _maker(name)
+    with streams.ambient(seed, "initial weights"):
+        module = make(classes, channels)
+    if not isinstance(module, nn.Module):
+        raise FairsiloError(f"model {name!r} gave a {type(module).__name__}; it must return a torch.nn.Module")
+    return module
+
+
+def _maker(name: str) -> Callable[[int, int], nn.Module]:
+    if name in NETWORKS:
+        return NETWORKS[name]
+    package, colon, function = name.partition(":")
+    if not colon:
+        raise FairsiloError(
+            f"unknown model {name!r}{nearest(name, NETWORKS)} (your own: 'package:function', called with the number of "
+            "classes and of channels)"
+        )
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # a model beside the user's configuration, as with `python -m`
+    try:
+        found = getattr(importlib.import_module(package), function)
+    except (ImportError, AttributeError) as problem:
+        raise FairsiloError(f"model {name!r} cannot be imported: {problem}") from problem
+    if not callable(found):
+        raise FairsiloError(f"model {name!r} is not callable; it must be a function of (classes, channels)")
+    return found  # type: ignore[no-any-return]
+
+
+def as_output(result: Any) -> Output:
+    """A network of the user's may return bare predictions."""
+    return result if isinstance(result, Output) else Output(result)

@@ -1,0 +1,244 @@
+"""Part and Method: one idea of one paper, and how ideas compose."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from fairsilo.config import TrainSettings, check_fields, range_text
+from fairsilo.errors import FairsiloError
+from fairsilo.messages import Message
+from fairsilo.models.networks import Output
+from fairsilo.server import Server, Updates
+from fairsilo.silo import Batch, Silo
+from fairsilo.vectors import AVERAGED, PRIVATE, SHARED, Layout, Slot
+
+
+@dataclass(frozen=True)
+class Part:
+    """One idea, both halves in one file; its fields are its hyper-parameters.
+
+    A hook gets the current value and returns the next one; the default changes nothing. All hooks are called from
+    `round.py` and from nowhere else. Order of composition is order of calls.
+    """
+
+    name: ClassVar[str] = "part"
+    paper: ClassVar[str] = ""
+    formula: ClassVar[str] = ""
+    sends: ClassVar[tuple[str, ...]] = ()  # besides the model, in words: users decide about privacy knowing it
+    keeps: ClassVar[tuple[str, ...]] = ()  # between rounds, at the silo or the server
+    about: ClassVar[str] = "global"  # which model the results are about: global or personal
+    decides_weights: ClassVar[bool] = False  # its `weights` replaces what came before
+    ignores_weights: ClassVar[bool] = False  # its `combine` does not use the weights
+    needs_validation: ClassVar[bool] = False  # silos must have validation samples
+    tasks: ClassVar[tuple[str, ...]] = ("classify", "segment", "next-character")
+
+    def __post_init__(self) -> None:
+        check_fields(self, f"{self.name}.")
+
+    # at construction
+    def kind(self, slot: Slot) -> str:
+        """How a tensor of the model is treated: shared, averaged or private."""
+        return SHARED
+
+    def fits(self, layout: Layout, training: TrainSettings) -> None:
+        """Raise FairsiloError where this part would do nothing, or nonsense, with this model and training."""
+
+    # once
+    def prepare(self, server: Server) -> None:
+        """Before round 1, by exchanges of kind `share`."""
+
+    def conclude(self, server: Server) -> None:
+        """After the last round."""
+
+    # at the silo
+    def share(self, silo: Silo, message: Message) -> Message:
+        """Answer this part's own `share` exchange."""
+        return Message()
+
+    def begin(self, silo: Silo) -> None:
+        """Before local training, the received model loaded."""
+
+    def train(self, silo: Silo) -> Tensor:
+        """The local loop, which returns its mean loss; one owner per method, by default epochs of `descend`."""
+        raise NotImplementedError
+
+    def inputs(self, silo: Silo, inputs: Tensor, batch: Batch, training: bool) -> Tensor:
+        """Change what the network sees, also at evaluation; `training` where the method's own objective is computed."""
+        return inputs
+
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        """Add a term; may call silo.forward again."""
+        return loss
+
+    def gradients(self, silo: Silo) -> None:
+        """Correct silo.model.gradients in place."""
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        """After local training: attach what the server needs, keep what the next round needs."""
+
+    def personal(self, silo: Silo, vector: Tensor) -> Tensor:
+        """The silo's own model (whole vector); by default what it has after local training."""
+        return vector
+
+    # at the server
+    def broadcast(self, server: Server, silo: str, message: Message) -> Message:
+        """What is sent to one silo; it may differ per silo."""
+        return message
+
+    def collect(self, server: Server, updates: Updates) -> Updates:
+        """Screen, mask, cluster; writes memory and facts."""
+        return updates
+
+    def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        """Coefficients of the updates; may probe candidates."""
+        return weights
+
+    def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        """The direction over parameters and float buffers; one owner per method, and without side effects, since
+        candidates are combined too."""
+        return updates.mean(weights)
+
+    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+        """Server optimiser, corrections; writes memory."""
+        return direction
+
+    def model_for(self, server: Server, silo: str | None, vector: Tensor) -> Tensor:
+        """The model that answers evaluation at a silo (None: an unseen one)."""
+        return vector
+
+
+@dataclass(frozen=True)
+class Method:
+    """Parts in order. Two methods compose with `|`; an ablation is a value: `method.without(SomePart)`."""
+
+    parts: tuple[Part, ...] = ()
+    name: str = "fedavg"
+    server_model: str | None = None  # the server holds another network than the silos: its name, as for `model`
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hooks", {})
+        seen: dict[type[Part], Part] = {}
+        for part in self.parts:
+            if type(part) in seen:
+                raise FairsiloError(f"{self.name}: the part {part.name!r} is in it twice; name it once")
+            seen[type(part)] = part
+        self._one("combine", "combine the updates")
+        self._one("train", "own the local loop")
+        deciders = [part for part in self.parts if part.decides_weights]
+        if len(deciders) > 1:
+            raise self._clash(deciders[0], deciders[1], "decide the aggregation weights")
+        for owner in self.owners("combine"):
+            if owner.ignores_weights and deciders:
+                raise FairsiloError(
+                    f"{self.name}: {owner.name!r} combines the updates by its own coefficients, so the weights of "
+                    f"{deciders[0].name!r} would have no effect; leave one of them out"
+                )
+
+    def _one(self, hook: str, does: str) -> None:
+        owners = self.owners(hook)
+        if len(owners) > 1:
+            raise self._clash(owners[0], owners[1], does)
+
+    def _clash(self, first: Part, second: Part, does: str) -> FairsiloError:
+        return FairsiloError(
+            f"{self.name}: {first.name!r} and {second.name!r} both {does}; a method has one part that does"
+        )
+
+    def owners(self, hook: str) -> list[Part]:
+        return [part for part in self.parts if getattr(type(part), hook) is not getattr(Part, hook)]
+
+    def hooks(self, hook: str) -> tuple[Callable[..., Any], ...]:
+        """The bound hooks of the parts that define it, in order; a part that decides the weights comes last there."""
+        cache: dict[str, tuple[Callable[..., Any], ...]] = self.__dict__["_hooks"]
+        if hook not in cache:
+            owners = self.owners(hook)
+            if hook == "weights":
+                owners.sort(key=lambda part: part.decides_weights)
+            cache[hook] = tuple(getattr(part, hook) for part in owners)
+        return cache[hook]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"parts": self.parts, "name": self.name, "server_model": self.server_model, "_hooks": {}}
+
+    def __or__(self, other: Method | Part) -> Method:
+        if isinstance(other, Part):
+            other = Method((other,), other.name)
+        if self.server_model and other.server_model:
+            raise FairsiloError(f"{self.name} and {other.name} both bring a model of the server's own")
+        names = [method.name for method in (self, other) if method.parts]
+        return Method(
+            self.parts + other.parts,
+            " | ".join(names) if names else "fedavg",
+            self.server_model or other.server_model,
+        )
+
+    def without(self, *which: type[Part] | str) -> Method:
+        """The same method less some parts, given by class or by name."""
+        kept = list(self.parts)
+        for one in which:
+            gone = [part for part in kept if part.name == one or (isinstance(one, type) and isinstance(part, one))]
+            if not gone:
+                label = one if isinstance(one, str) else one.name
+                raise FairsiloError(
+                    f"{self.name} has no part {label!r}; its parts: {', '.join(p.name for p in self.parts) or 'none'}"
+                )
+            kept = [part for part in kept if part not in gone]
+        dropped = ", ".join(one if isinstance(one, str) else one.name for one in which)
+        return Method(tuple(kept), f"{self.name}.without({dropped})", self.server_model)
+
+    @property
+    def about(self) -> str:
+        """Which model its results are about."""
+        return "personal" if any(part.about == "personal" for part in self.parts) else "global"
+
+    @property
+    def individual_updates(self) -> bool:
+        """Whether the server must see each silo's update (then secure aggregation cannot apply); else a running sum
+        is enough and memory does not grow with the silos."""
+        return any(self.owners(hook) for hook in ("collect", "weights", "combine", "step"))
+
+    @property
+    def sends(self) -> tuple[str, ...]:
+        return tuple(text for part in self.parts for text in part.sends)
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        return tuple(text for part in self.parts for text in part.keeps)
+
+    def layout(self, layout: Layout) -> Layout:
+        """The layout of a network with the kinds the parts give its tensors; the most private kind wins."""
+        strength = (SHARED, AVERAGED, PRIVATE)
+        deciding = self.hooks("kind")
+        return layout.with_kinds(
+            lambda slot: max((kind(slot) for kind in deciding), key=strength.index, default=SHARED)
+        )
+
+    def check(self, layout: Layout, training: TrainSettings, task: str, without_validation: tuple[str, ...]) -> None:
+        """Refuse, with a sentence, what would be nonsense or a silent no-op."""
+        for part in self.parts:
+            if task not in part.tasks:
+                raise FairsiloError(f"{part.name} is for the tasks {', '.join(part.tasks)}, not for {task}")
+            if part.needs_validation and without_validation:
+                raise FairsiloError(
+                    f"{part.name} measures models on validation data, and silo {without_validation[0]!r} has none; "
+                    "set data.validation above 0"
+                )
+            part.fits(layout, training)
+
+
+def fields_of(part: type[Part]) -> list[dict[str, Any]]:
+    """Name, default, range and help of a part's hyper-parameters."""
+    return [
+        {
+            "name": item.name,
+            "default": item.default,
+            "range": range_text(item.metadata),
+            "help": item.metadata.get("help", ""),
+        }
+        for item in dataclasses.fields(part)
+    ]

@@ -1,0 +1,1 @@
+"""One idea of one paper per file, both halves together."""

@@ -1,0 +1,36 @@
+"""Ditto (Li et al., ICML 2021). Differs from FedAvg by a second, personal model per silo, pulled to the shared one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.local import pulled
+from fairsilo.part import Part
+from fairsilo.round import descend
+from fairsilo.silo import Silo
+
+
+@dataclass(frozen=True)
+class PersonalModel(Part):
+    """v <- v - eta (grad L_i(v) + lam (v - W)); the shared model trains and is averaged as in FedAvg."""
+
+    name = "personal-model"
+    paper = "Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021"
+    formula = "v_i <- v_i - eta (grad L_i(v_i) + lam (v_i - W))"
+    keeps = ("its personal model v_i at the silo",)
+    about = "personal"
+
+    lam: float = setting(0.1, "pull of the personal model towards the shared one", low=0)
+
+    def train(self, silo: Silo) -> Tensor:
+        loss = descend(silo)
+        own = silo.memory.of(self).get("model", silo.start)
+        silo.memory.of(self)["model"] = pulled(silo, own, self.lam, silo.start_parameters)
+        return loss
+
+    def personal(self, silo: Silo, vector: Tensor) -> Tensor:
+        model: Tensor = silo.memory.of(self)["model"]
+        return model

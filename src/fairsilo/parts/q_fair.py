@@ -1,0 +1,52 @@
+"""q-FFL by q-FedAvg (Li et al., ICLR 2020). Differs from FedAvg by coefficients that grow with a silo's loss.
+
+Loss and gradient are of the received model, before local training. The coefficients need not sum to 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.messages import Message
+from fairsilo.part import Part
+from fairsilo.round import measure
+from fairsilo.server import Server, Updates
+from fairsilo.silo import Silo
+from fairsilo.vectors import squared_norms, weighted_mean
+
+
+@dataclass(frozen=True)
+class QFair(Part):
+    """W <- W - sum_i F_i^q g_i / sum_i h_i with g_i = (W - w_i)/eta; buffers take the plain mean."""
+
+    name = "q-fair"
+    paper = "Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020"
+    formula = "h_i = q F_i^(q-1) ||g_i||^2 + F_i^q/eta;  W <- W - (sum_i F_i^q g_i)/(sum_i h_i)"
+    sends = ("the received model's loss on its training data",)
+    ignores_weights = True
+
+    q: float = setting(1.0, "0 is the plain mean; the larger, the more a high loss counts", low=0)
+
+    def begin(self, silo: Silo) -> None:
+        silo.scratch["received_loss"] = measure(silo, "train").loss
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        update.numbers[f"{self.name}.loss"] = silo.scratch["received_loss"]
+
+    def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        direction = updates.mean(torch.full_like(weights, 1 / len(updates)))
+        losses = updates.numbers(f"{self.name}.loss")
+        coefficients = q_coefficients(losses, squared_norms(updates.parameters).cpu(), self.q, server.training.lr)
+        direction[: updates.layout.parameters] = weighted_mean(updates.parameters, coefficients)
+        return direction
+
+
+def q_coefficients(losses: Tensor, squared_changes: Tensor, q: float, lr: float) -> Tensor:
+    """Coefficients of the changes D_i = w_i - W: F^q / (eta sum h), with ||g||^2 = ||D||^2 / eta^2."""
+    losses = losses + 1e-10
+    curvature = q * losses.pow(q - 1) * squared_changes / lr**2 + losses.pow(q) / lr
+    return losses.pow(q) / lr / curvature.sum()

@@ -1,0 +1,1 @@
+"""Tables, figures and the HTML page: they read runs and know no engine."""

@@ -1,0 +1,331 @@
+"""One round, both halves: the ONLY place where hooks are called.
+
+At the server `open_round` and `close_round`; at a silo one function per kind of exchange. Engines move messages
+between the two and know no hook; parts write hooks and call none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from fairsilo.config import TrainSettings
+from fairsilo.messages import MODEL, Failure, Message, Reply
+from fairsilo.part import Part
+from fairsilo.server import Server, Updates, base_weights, named
+from fairsilo.silo import Batch, Silo
+from fairsilo.tasks import Measure
+from fairsilo.vectors import Layout
+
+# ---------------------------------------------------------------------------------------------------- at the silo
+
+
+def train_silo(silo: Silo) -> Message:
+    """Local training from the received model; returns the change of it and what the parts attach."""
+    method = silo.method
+    silo.load(silo.message.tensors[MODEL])
+    for begin in method.hooks("begin"):
+        begin(silo)
+    loop = method.hooks("train")
+    loss = descend(silo) if not loop else loop[0](silo)
+    update = Message({}, {"samples": len(silo.data.train), "loss": float(loss)})
+    for finish in method.hooks("finish"):
+        finish(silo, update)
+    silo.keep_own()
+    update.tensors[MODEL] = silo.change()
+    if not finite(update.tensors[MODEL]):
+        raise FloatingPointError("local training diverged: the model is no longer finite")
+    if silo.message.numbers.get("evaluate") or silo.message.numbers.get("save"):
+        _personal_results(silo, update)
+    return update
+
+
+def _personal_results(silo: Silo, update: Message) -> None:
+    """Measure the silo's own model at home right after training; hand it over for saving where asked."""
+    vector = silo.model.read()
+    for personal in silo.method.hooks("personal"):
+        vector = personal(silo, vector)
+    silo.scratch["personal"] = vector
+    if silo.message.numbers.get("evaluate"):
+        silo.model.load(vector)
+        for split in ("validation", "test"):
+            if len(silo.data.split(split)):
+                write_measure(update, f"personal.{split}", measure(silo, split))
+
+
+def evaluate_silo(silo: Silo) -> Message:
+    """Measure the model sent, on the validation and test splits that the silo has."""
+    silo.load(silo.message.tensors[MODEL])
+    answer = Message()
+    for split in ("validation", "test"):
+        if len(silo.data.split(split)):
+            write_measure(answer, f"global.{split}", measure(silo, split))
+    return answer
+
+
+def probe_silo(silo: Silo) -> Message:
+    """Measure a candidate model on one split; nothing is kept."""
+    silo.load(silo.message.tensors[MODEL])
+    found = measure(silo, str(silo.message.numbers["split"]))
+    return Message({}, {"loss": found.loss, "metric": found.metric, "samples": found.samples})
+
+
+def share_silo(silo: Silo) -> Message:
+    """Let the one part that asked answer, from the silo's data or with what it is given to keep."""
+    wanted = silo.message.numbers["part"]
+    part = next(part for part in silo.method.parts if part.name == wanted)
+    return part.share(silo, silo.message)
+
+
+EXCHANGE = {"train": train_silo, "evaluate": evaluate_silo, "probe": probe_silo, "share": share_silo}
+
+
+def objective(silo: Silo, batch: Batch, corrected: bool = True) -> Tensor:
+    """The task's loss on a batch, with the terms that parts add (unless `corrected` is off)."""
+    inputs = batch.inputs
+    for change in silo.method.hooks("inputs"):
+        inputs = change(silo, inputs, batch, corrected)
+    output = silo.forward(inputs)
+    loss = silo.task.loss(output.prediction, batch.targets)
+    if corrected:
+        for term in silo.method.hooks("loss"):
+            loss = term(silo, loss, output, batch)
+    return loss
+
+
+def gradient(silo: Silo, batch: Batch, corrected: bool = True) -> Tensor:
+    """Leave the gradient of the objective in silo.model.gradients; returns the detached loss."""
+    silo.model.gradients.zero_()
+    loss = objective(silo, batch, corrected)
+    loss.backward()  # type: ignore[no-untyped-call]
+    if corrected:
+        for correct in silo.method.hooks("gradients"):
+            correct(silo)
+    if silo.training.clip is not None:
+        torch.nn.utils.clip_grad_norm_([silo.parameters], silo.training.clip)
+    return loss.detach()
+
+
+def descend(silo: Silo, batches: Iterable[Batch] | None = None, corrected: bool = True) -> Tensor:
+    """The plain local loop: one optimiser step per batch. Returns the mean loss over the steps."""
+    optimizer = make_optimizer(silo)
+    if silo.training.keep_optimizer_state and corrected:
+        _restore_optimizer(silo, optimizer)
+    silo.model.module.train()
+    total = torch.zeros((), dtype=torch.float64, device=silo.device)
+    steps = 0
+    for batch in silo.batches() if batches is None else batches:
+        total += gradient(silo, batch, corrected)
+        optimizer.step()
+        steps += 1
+        silo.steps += corrected
+    if silo.training.keep_optimizer_state and corrected:
+        _keep_optimizer(silo, optimizer)
+    return total / max(steps, 1)
+
+
+def make_optimizer(silo: Silo) -> torch.optim.Optimizer:
+    """A new local optimiser over the flat parameter vector."""
+    return _OPTIMIZERS[silo.training.optimizer](silo.parameters, silo.training)
+
+
+def _restore_optimizer(silo: Silo, optimizer: torch.optim.Optimizer) -> None:
+    kept = silo.memory.get("silo", {}).get("optimizer")
+    if kept:
+        optimizer.state[silo.parameters] = {key: value.clone() for key, value in kept.items()}
+
+
+def _keep_optimizer(silo: Silo, optimizer: torch.optim.Optimizer) -> None:
+    state = {k: v.clone() for k, v in optimizer.state[silo.parameters].items() if isinstance(v, Tensor)}
+    silo.memory.setdefault("silo", {})["optimizer"] = state
+
+
+def _sgd(parameters: Tensor, training: TrainSettings) -> torch.optim.Optimizer:
+    return torch.optim.SGD([parameters], lr=training.lr, momentum=training.momentum, weight_decay=training.weight_decay)
+
+
+def _adam(parameters: Tensor, training: TrainSettings) -> torch.optim.Optimizer:
+    return torch.optim.Adam([parameters], lr=training.lr, weight_decay=training.weight_decay)
+
+
+def _adamw(parameters: Tensor, training: TrainSettings) -> torch.optim.Optimizer:
+    return torch.optim.AdamW([parameters], lr=training.lr, weight_decay=training.weight_decay)
+
+
+_OPTIMIZERS = {"sgd": _sgd, "adam": _adam, "adamw": _adamw}
+
+
+@torch.no_grad()
+def measure(silo: Silo, split: str) -> Measure:
+    """Loss and metric of the model held, on a split of this silo, in evaluation mode."""
+    silo.model.module.eval()
+    total: Tensor | None = None
+    for batch in silo.evaluation_batches(silo.data.split(split)):
+        inputs = batch.inputs
+        for change in silo.method.hooks("inputs"):
+            inputs = change(silo, inputs, batch, False)
+        tally = silo.task.tally(silo.forward(inputs).prediction, batch.targets)
+        total = tally if total is None else total + tally
+    if total is None:
+        raise ValueError(f"silo {silo.name!r} has no {split} samples to measure a model on")
+    return silo.task.measure(total)
+
+
+def write_measure(message: Message, key: str, found: Measure) -> None:
+    message.numbers |= {
+        f"{key}.loss": found.loss,
+        f"{key}.metric": found.metric,
+        f"{key}.samples": found.samples,
+    }
+
+
+# -------------------------------------------------------------------------------------------------- at the server
+
+
+def prepare(server: Server) -> None:
+    for hook in server.method.hooks("prepare"):
+        hook(server)
+
+
+def conclude(server: Server) -> None:
+    for hook in server.method.hooks("conclude"):
+        hook(server)
+
+
+def open_round(server: Server, participants: Iterable[str], asks: dict[str, bool]) -> dict[str, Message]:
+    """The message to each participant: the model and what parts add."""
+    messages = {}
+    for name in participants:
+        message = Message({MODEL: server.vector}, dict(asks))
+        for broadcast in server.method.hooks("broadcast"):
+            message = broadcast(server, name, message)
+        messages[name] = message
+    return messages
+
+
+def open_evaluation(server: Server, silos: Iterable[str], unseen: Iterable[str]) -> dict[str, Message]:
+    """The model that each silo measures: the global one, unless a part answers per silo."""
+    network = {"network": "server"} if server.module is not None else {}
+    messages = {}
+    for name, known in [*((name, name) for name in silos), *((name, None) for name in unseen)]:
+        vector = server.vector
+        for model_for in server.method.hooks("model_for"):
+            vector = model_for(server, known, vector)
+        messages[name] = Message({MODEL: vector}, dict(network))
+    return messages
+
+
+def screened(replies: Iterator[Reply], layout: Layout) -> Iterator[Reply]:
+    """Replace malformed updates by failures, so that they are named, counted and left out like any other."""
+    for reply in replies:
+        flaw = flaw_of(reply.answer, layout) if isinstance(reply.answer, Message) else None
+        yield reply if flaw is None else Reply(reply.silo, flaw, reply.seconds)
+        del reply  # an update is as large as the model: let it go before the next one is made
+
+
+def flaw_of(update: Message, layout: Layout) -> Failure | None:
+    """What is wrong with an update: its length, its sample count, or a number that is not finite."""
+    delta = update.tensors.get(MODEL)
+    if delta is None or delta.dim() != 1 or len(delta) != layout.size:
+        length = "no model" if delta is None else f"{delta.numel()} numbers"
+        return Failure("malformed", f"sent {length} where {layout.size} numbers were expected")
+    samples = update.numbers.get("samples")
+    if not isinstance(samples, int) or samples < 1:
+        return Failure("malformed", f"says it trained on {samples!r} samples")
+    for key, tensor in update.tensors.items():
+        if tensor.is_floating_point() and not finite(tensor):
+            return Failure("not finite", f"{key} holds a NaN or an infinity")
+    for key, number in update.numbers.items():
+        if isinstance(number, float) and number - number != 0:
+            return Failure("not finite", f"{key} is {number}")
+    return None
+
+
+def finite(tensor: Tensor) -> bool:
+    """Whether every number is finite; through the norm in float64, which needs no copy of the tensor."""
+    return bool(torch.linalg.vector_norm(tensor, dtype=torch.float64).isfinite())
+
+
+def close_round(server: Server, replies: Iterator[Reply], quorum: int) -> list[str]:
+    """Move the global model by what came back; returns who counted. Below the quorum nothing moves."""
+    method = server.method
+    if not method.individual_updates:
+        return _close_by_running_sum(server, replies, quorum)
+    updates = gather(server, replies)
+    if len(updates) < quorum:
+        return list(updates.silos)
+    for collect in method.hooks("collect"):
+        updates = collect(server, updates)
+    weights = base_weights(updates.samples, server.training.weighting)
+    for weigh in method.hooks("weights"):
+        weights = weigh(server, updates, weights)
+    server.weights = named(updates.silos, weights)
+    direction = combine(server, updates, weights)
+    for step in method.hooks("step"):
+        direction = step(server, updates, direction)
+    vector = server.vector.clone()
+    vector[: len(direction)] += direction
+    if server.module is None:
+        floats = server.layout.floats
+        vector[floats:] += updates.deltas[:, floats:].max(0).values
+    server.vector = vector
+    return list(updates.silos)
+
+
+def combine(server: Server, updates: Updates, weights: Tensor) -> Tensor:
+    """The direction of the method's one owner of `combine`, or the weighted mean."""
+    owner = server.method.hooks("combine")
+    direction: Tensor = owner[0](server, updates, weights) if owner else Part().combine(server, updates, weights)
+    return direction
+
+
+def candidate(server: Server, updates: Updates, weights: Tensor) -> Tensor:
+    """The model these weights would give, without the server's step and without side effects: for probes."""
+    vector = server.vector.clone()
+    vector[: server.layout.floats] += combine(server, updates, weights)
+    vector[server.layout.floats :] += updates.deltas[:, server.layout.floats :].max(0).values
+    return vector
+
+
+def gather(server: Server, replies: Iterator[Reply]) -> Updates:
+    """All usable updates as the rows of one matrix, in name order."""
+    rows, silos, messages = [], [], []
+    for reply in replies:
+        if isinstance(reply.answer, Message):
+            message = reply.answer.copy()
+            rows.append(message.tensors.pop(MODEL))
+            silos.append(reply.silo)
+            messages.append(message)
+    layout = server.silo_layout
+    deltas = torch.stack(rows) if rows else server.vector.new_empty(0, layout.size)
+    samples = torch.tensor([int(m.numbers["samples"]) for m in messages], dtype=torch.float64)
+    return Updates(tuple(silos), deltas, samples, messages, layout)
+
+
+def _close_by_running_sum(server: Server, replies: Iterator[Reply], quorum: int) -> list[str]:
+    """The weighted mean without keeping the updates: memory does not depend on the number of silos."""
+    floats = server.layout.floats
+    total: Tensor | None = None
+    shares: dict[str, float] = {}
+    for reply in replies:
+        if not isinstance(reply.answer, Message):
+            continue
+        delta = reply.answer.tensors[MODEL]
+        share = float(reply.answer.numbers["samples"]) if server.training.weighting == "samples" else 1.0
+        if total is None:
+            total = delta
+            total[:floats] *= share
+        else:
+            total[:floats].add_(delta[:floats], alpha=share)
+            torch.maximum(total[floats:], delta[floats:], out=total[floats:])
+        shares[reply.silo] = share
+        del reply, delta
+    if total is None or len(shares) < quorum:
+        return list(shares)
+    mass = sum(shares.values())
+    total[:floats] /= mass
+    server.weights = {name: share / mass for name, share in shares.items()}
+    server.vector = total.add_(server.vector)
+    return list(shares)

@@ -1,0 +1,174 @@
+"""The run folder: what a run leaves behind, written so that a kill at any instant leaves a usable folder.
+
+config.yaml     the resolved experiment
+run.json        status, method, versions, times
+metrics.jsonl   one row per (round, silo, model, split)
+rounds.jsonl    one row per round: who took part, weights, exchanges, failures, notes
+checkpoint/     the last complete round: server, silos, round number
+models/         global.safetensors and personal/SILO.safetensors of the last round
+summary.json, report.html
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fairsilo.errors import FairsiloError
+from fairsilo.vectors import Layout
+
+Tree = Mapping[str, Any]
+
+
+class Store:
+    """One run folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def create(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    # rows -----------------------------------------------------------------------------------------------------
+    def append(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        with (self.folder / f"{name}.jsonl").open("a", encoding="utf-8") as file:
+            for row in rows:
+                file.write(json.dumps(row) + "\n")
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        path = self.folder / f"{name}.jsonl"
+        found = []
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            try:
+                found.append(json.loads(line))
+            except json.JSONDecodeError:
+                break  # the kill came in the middle of this line
+        return found
+
+    def cut(self, name: str, last_round: int) -> list[dict[str, Any]]:
+        """Drop the rows of rounds that the checkpoint does not hold; returns the rest."""
+        kept = [row for row in self.rows(name) if row["round"] <= last_round]
+        self.write_text(f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in kept))
+        return kept
+
+    # single files ---------------------------------------------------------------------------------------------
+    def write_text(self, name: str, text: str) -> Path:
+        """Whole or not at all: written beside, then moved into place."""
+        path = self.folder / name
+        beside = path.with_name(f".{path.name}.part")
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+        return path
+
+    def write_json(self, name: str, content: Any) -> Path:
+        return self.write_text(name, json.dumps(content, indent=2) + "\n")
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        path = self.folder / name
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as problem:
+            raise FairsiloError(f"{self.folder} is no run folder: it has no {name}") from problem
+        except json.JSONDecodeError as problem:
+            raise FairsiloError(f"{path} is damaged: {problem}") from problem
+        return dict(content)
+
+    # models ---------------------------------------------------------------------------------------------------
+    def write_model(self, name: str, vector: Tensor, layout: Layout) -> None:
+        """A model by tensor names, with the kinds of its tensors in the metadata."""
+        path = self.folder / "models" / f"{name}.safetensors"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tensors = {key: value.detach().cpu().contiguous() for key, value in layout.views(vector).items()}
+        beside = path.with_name(f".{path.name}.part")
+        save_file(tensors, beside, metadata={"layout": json.dumps(layout.describe())})
+        beside.replace(path)
+
+    def read_model(self, name: str) -> dict[str, Tensor]:
+        return _read_tensors(self.folder / "models" / f"{name}.safetensors")[0]
+
+    # checkpoints ----------------------------------------------------------------------------------------------
+    def write_checkpoint(self, round_: int, server: Tree, silos: Mapping[str, Tree]) -> None:
+        """The new checkpoint is complete under another name before the old one goes."""
+        current, beside = self.folder / "checkpoint", self.folder / ".checkpoint.new"
+        old = self.folder / ".checkpoint.old"
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir()
+        write_tree(beside / "server.safetensors", server)
+        for number, (name, memory) in enumerate(sorted(silos.items())):
+            write_tree(beside / f"silo-{number:04d}.safetensors", {"name": name, "memory": memory})
+        (beside / "round.json").write_text(json.dumps({"round": round_, "silos": len(silos)}), encoding="utf-8")
+        shutil.rmtree(old, ignore_errors=True)
+        if current.exists():
+            os.rename(current, old)  # noqa: PTH104 - directories, and the shortest possible gap between the two moves
+        os.rename(beside, current)  # noqa: PTH104
+        shutil.rmtree(old, ignore_errors=True)
+
+    def read_checkpoint(self) -> tuple[int, dict[str, Any], dict[str, dict[str, Any]]] | None:
+        """Round, server and silos of the last complete checkpoint; None where there is none yet."""
+        for name in (
+            "checkpoint",
+            ".checkpoint.old",
+            ".checkpoint.new",
+        ):  # a kill between the two moves leaves these
+            folder = self.folder / name
+            if not (folder / "round.json").exists():
+                continue
+            head = json.loads((folder / "round.json").read_text(encoding="utf-8"))
+            silos = {}
+            for number in range(head["silos"]):
+                saved = read_tree(folder / f"silo-{number:04d}.safetensors")
+                silos[saved["name"]] = saved["memory"]
+            return int(head["round"]), read_tree(folder / "server.safetensors"), silos
+        return None
+
+
+def write_tree(path: Path, tree: Tree) -> None:
+    """Nested dictionaries of tensors and plain values as one safetensors file; no pickle."""
+    tensors: dict[str, Tensor] = {}
+
+    def plain(value: Any, place: str) -> Any:
+        if isinstance(value, Tensor):
+            tensors[place] = value.detach().cpu().contiguous().clone()
+            return {"tensor": place}
+        if isinstance(value, Mapping):
+            return {"map": [[key, plain(item, f"{place}/{key}")] for key, item in value.items()]}
+        if isinstance(value, list | tuple):
+            return {"list": [plain(item, f"{place}/{i}") for i, item in enumerate(value)]}
+        if value is None or isinstance(value, bool | int | float | str):
+            return value
+        raise TypeError(f"{place} is a {type(value).__name__}; only tensors, numbers and texts can be kept")
+
+    shape = plain(tree, "")
+    save_file(tensors or {"empty": torch.empty(0)}, path, metadata={"tree": json.dumps(shape)})
+
+
+def read_tree(path: Path) -> dict[str, Any]:
+    tensors, metadata = _read_tensors(path)
+
+    def restored(value: Any) -> Any:
+        if isinstance(value, dict):
+            if "tensor" in value:
+                return tensors[value["tensor"]]
+            if "map" in value:
+                return {key: restored(item) for key, item in value["map"]}
+            return [restored(item) for item in value["list"]]
+        return value
+
+    return dict(restored(json.loads(metadata["tree"])))
+
+
+def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, dict(file.metadata() or {})  # noqa: SIM118
+    except (OSError, SafetensorError) as problem:
+        raise FairsiloError(f"{path} cannot be read: {problem}") from problem

@@ -1,0 +1,27 @@
+"""Random streams: every draw comes from a generator keyed by what it is for, never from a shared state."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+def key(seed: int, *purpose: object) -> int:
+    """A 63-bit number that depends on the seed and the purpose alone."""
+    text = "\x1f".join([str(seed), *map(str, purpose)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def generator(seed: int, *purpose: object) -> torch.Generator:
+    return torch.Generator().manual_seed(key(seed, *purpose))
+
+
+@contextmanager
+def ambient(seed: int, *purpose: object) -> Iterator[None]:
+    """Torch's global stream (dropout, a user's own draws) set from a key inside the block, restored after it."""
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+        torch.manual_seed(key(seed, *purpose))
+        yield

@@ -1,0 +1,248 @@
+"""A model as ONE flat vector plus a layout of names: what crosses the wire, and the only averaging code.
+
+Order inside a vector: trainable parameters, then float buffers (BatchNorm statistics), then integer counters (kept
+as floats, exact to 2^24). So `vector[:layout.parameters]` is what norms, cosines and masks may see, and
+`vector[:layout.floats]` is what is averaged; counters take the maximum. Private tensors stand last in each of the
+three stretches and are cut out of what is sent. Frozen tensors are in no vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+SHARED, AVERAGED, PRIVATE = "shared", "averaged", "private"
+PARAMETER, BUFFER, COUNTER = "parameter", "buffer", "counter"
+_ROLES = (PARAMETER, BUFFER, COUNTER)
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_OTHER_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one tensor of the model lies in the vector, and how it is treated."""
+
+    name: str
+    shape: tuple[int, ...]
+    role: str  # parameter, buffer or counter
+    kind: str = SHARED  # shared, averaged or private
+    group: str = "body"  # body, head, batch-norm or norm
+    start: int = 0
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.length
+
+    @cached_property
+    def length(self) -> int:
+        size = 1
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    @property
+    def place(self) -> slice:
+        return slice(self.start, self.stop)
+
+
+class Layout:
+    """The slots of a model in vector order."""
+
+    def __init__(self, slots: Iterable[Slot], dtype: torch.dtype = torch.float32) -> None:
+        ordered = sorted(slots, key=lambda slot: (_ROLES.index(slot.role), slot.kind == PRIVATE))
+        placed, position = [], 0
+        for slot in ordered:
+            placed.append(replace(slot, start=position))
+            position += slot.length
+        self.slots = tuple(placed)
+        self.dtype = dtype
+        self.size = position
+        self.parameters = sum(slot.length for slot in placed if slot.role == PARAMETER)
+        self.floats = self.size - sum(slot.length for slot in placed if slot.role == COUNTER)
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Layout:
+        """The layout of a module, every tensor shared: parts change the kinds afterwards (`with_kinds`)."""
+        groups = _groups(module)
+        slots = [
+            Slot(name, tuple(parameter.shape), PARAMETER, group=groups[name])
+            for name, parameter in module.named_parameters()
+            if parameter.requires_grad
+        ]
+        frozen = _frozen_modules(module)
+        for name, buffer in _persistent_buffers(module):
+            if name.rpartition(".")[0] not in frozen:
+                role = BUFFER if buffer.is_floating_point() else COUNTER
+                slots.append(Slot(name, tuple(buffer.shape), role, group=groups[name]))
+        if not slots:
+            raise ValueError("the model has no trainable tensor, so there is nothing to train or send")
+        dtypes = {p.dtype for p in module.parameters() if p.requires_grad}
+        return cls(slots, dtypes.pop() if len(dtypes) == 1 else torch.float32)
+
+    def with_kinds(self, kind_of: Callable[[Slot], str]) -> Layout:
+        return Layout((replace(slot, kind=kind_of(slot)) for slot in self.slots), self.dtype)
+
+    @cached_property
+    def wire(self) -> Layout:
+        """The layout of what is sent: this one without its private tensors."""
+        sent = [slot for slot in self.slots if slot.kind != PRIVATE]
+        return self if len(sent) == len(self.slots) else Layout(sent, self.dtype)
+
+    @cached_property
+    def own(self) -> tuple[Slot, ...]:
+        """Tensors a silo keeps as its own instead of taking the server's."""
+        return tuple(slot for slot in self.slots if slot.kind != SHARED)
+
+    def to_wire(self, vector: Tensor) -> Tensor:
+        if self.wire is self:
+            return vector
+        return torch.cat([vector[slot.place] for slot in self.slots if slot.kind != PRIVATE])
+
+    def write_wire(self, sent: Tensor, vector: Tensor) -> None:
+        """Put what was sent into a full vector; its private tensors stay as they are."""
+        if self.wire is self:
+            vector.copy_(sent)
+            return
+        places = {slot.name: slot.place for slot in self.slots}
+        for slot in self.wire.slots:
+            vector[places[slot.name]] = sent[slot.place]
+
+    def views(self, vector: Tensor) -> dict[str, Tensor]:
+        """Name -> tensor in the vector's own storage (counters become integers, so they are copies)."""
+        tensors = {}
+        for slot in self.slots:
+            view = vector[slot.place].view(slot.shape)
+            tensors[slot.name] = view.round().long() if slot.role == COUNTER else view
+        return tensors
+
+    def pack(self, tensors: dict[str, Tensor]) -> Tensor:
+        """The inverse of `views`."""
+        return torch.cat([tensors[slot.name].detach().reshape(-1).to(self.dtype) for slot in self.slots])
+
+    def parameter_slots(self) -> Iterator[Slot]:
+        return (slot for slot in self.slots if slot.role == PARAMETER)
+
+    def describe(self) -> list[dict[str, object]]:
+        keys = ("name", "shape", "role", "kind", "group")
+        return [{key: getattr(slot, key) for key in keys} for slot in self.slots]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layout) and self.slots == other.slots
+
+    def __hash__(self) -> int:
+        return hash(self.slots)
+
+
+class FlatModel:
+    """A module whose trainable tensors live in one flat storage.
+
+    Loading a model, taking its difference to another, and every optimiser step are then operations on one vector.
+    Gradients live in one vector too: the module's `.grad`s are views of `gradients`, zeroed, never set to None. (So a
+    parameter the loss does not reach has a zero gradient, and weight decay still acts on it.)
+    """
+
+    def __init__(self, module: nn.Module, layout: Layout, device: torch.device | str = "cpu") -> None:
+        self.module = module.to(device)
+        self.layout = layout
+        tensors = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
+        initial = layout.pack(tensors)
+        self._floats = initial[: layout.floats].to(device).clone()
+        self._counters = [(slot, tensors[slot.name]) for slot in layout.slots if slot.role == COUNTER]
+        self.parameters = nn.Parameter(self._floats[: layout.parameters])
+        self.gradients = torch.zeros_like(self.parameters)
+        self.parameters.grad = self.gradients
+        for slot in layout.slots:
+            if slot.role == PARAMETER:
+                parameter = tensors[slot.name]
+                parameter.data = self._floats[slot.place].view(slot.shape)
+                parameter.grad = self.gradients[slot.place].view(slot.shape)
+            elif slot.role == BUFFER:
+                owner, _, leaf = slot.name.rpartition(".")
+                module.get_submodule(owner)._buffers[leaf] = self._floats[slot.place].view(slot.shape)
+
+    @torch.no_grad()
+    def read(self) -> Tensor:
+        """A copy of the whole vector."""
+        vector = self._floats.new_empty(self.layout.size)
+        vector[: self.layout.floats] = self._floats
+        for slot, counter in self._counters:
+            vector[slot.place] = counter.reshape(-1).to(vector.dtype)
+        return vector
+
+    @torch.no_grad()
+    def load(self, vector: Tensor) -> None:
+        self._floats.copy_(vector[: self.layout.floats])
+        for slot, counter in self._counters:
+            counter.copy_(vector[slot.place].view(slot.shape).round())
+
+
+def weighted_mean(rows: Tensor, weights: Tensor) -> Tensor:
+    """sum_i weights_i rows_i over the rows of a matrix, in the rows' own precision.
+
+    One pass over the matrix in blocks that stay in the cache, whatever the number of rows.
+    """
+    coefficients = weights.to(rows.dtype).to(rows.device)
+    result = rows.new_empty(rows.shape[1])
+    if rows.is_cuda or rows.shape[1] <= _BLOCK:
+        torch.mv(rows.T, coefficients, out=result)
+        return result
+    factors = coefficients.tolist()
+    for start in range(0, rows.shape[1], _BLOCK):
+        block = result[start : start + _BLOCK]
+        torch.mul(rows[0, start : start + _BLOCK], factors[0], out=block)
+        for row, factor in zip(rows[1:], factors[1:], strict=True):
+            block.add_(row[start : start + _BLOCK], alpha=factor)
+    return result
+
+
+_BLOCK = 1 << 16
+
+
+def gram(rows: Tensor) -> Tensor:
+    """All inner products of the rows, accumulated in float64 block by block (no float64 copy of the matrix)."""
+    total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
+    for start in range(0, rows.shape[1], _BLOCK):
+        block = rows[:, start : start + _BLOCK].double()
+        total += block @ block.T
+    return total
+
+
+def squared_norms(rows: Tensor) -> Tensor:
+    """||row||^2 of every row in float64."""
+    return torch.stack([torch.linalg.vector_norm(row, dtype=torch.float64).square() for row in rows])
+
+
+def _groups(module: nn.Module) -> dict[str, str]:
+    """Tensor name -> body, head, batch-norm or norm; the head is the attribute `head` of the network."""
+    groups = {}
+    for prefix, owner in module.named_modules():
+        if isinstance(owner, _BATCH_NORMS):
+            group = "batch-norm"
+        elif isinstance(owner, _OTHER_NORMS):
+            group = "norm"
+        else:
+            group = "head" if prefix.split(".")[0] == "head" else "body"
+        for leaf, _ in [*owner.named_parameters(recurse=False), *owner.named_buffers(recurse=False)]:
+            groups[f"{prefix}.{leaf}" if prefix else leaf] = group
+    return groups
+
+
+def _frozen_modules(module: nn.Module) -> set[str]:
+    """Modules with parameters of their own, none of them trainable: their buffers are frozen too."""
+    frozen = set()
+    for prefix, owner in module.named_modules():
+        own = list(owner.parameters(recurse=False))
+        if own and not any(parameter.requires_grad for parameter in own):
+            frozen.add(prefix)
+    return frozen
+
+
+def _persistent_buffers(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    persistent = set(module.state_dict(keep_vars=True))
+    for name, buffer in module.named_buffers():
+        if name in persistent:
+            yield name, buffer
