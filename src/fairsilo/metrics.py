@@ -116,7 +116,9 @@ def summarise(rows: Sequence[Row], about: str = "global", selection: str = "last
     number = rounds[-1] if rounds else 0
     gap = gaps(rows, number)
     recent = sorted({row["round"] for row in rows})[-5:]
-    outside_recent = [mean(results(rows, [n], "global", "test")[s] for s in outside) for n in recent] if outside else []
+    by_round = [results(rows, [n], "global", "test") for n in recent]
+    outside_recent = [mean(found[silo] for silo in outside if silo in found) for found in by_round]
+    outside_recent = [value for value in outside_recent if not math.isnan(value)]
     samples = {row["silo"]: row["samples"] for row in rows if row["split"] == "test"}
     return {
         "selection": selection,
@@ -151,3 +153,41 @@ def summarise(rows: Sequence[Row], about: str = "global", selection: str = "last
             for silo in sorted(domain_of, key=lambda name: (name in unseen, name))
         ],
     }
+
+
+HEADLINES = ("generalisation", "personalisation", "fairness")
+
+
+def headline(summary: Mapping[str, Any]) -> dict[str, float | None]:
+    """The three numbers of a summary; fairness is the deviation over silos of the model the results are about."""
+    even = summary["fairness"][summary["about"]] or summary["fairness"]["global"]
+    return {
+        "generalisation": summary["generalisation"]["mean"],
+        "personalisation": summary["personalisation"]["mean"],
+        "fairness": even.get("std_silos"),
+    }
+
+
+def compare_cells(methods: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Per method and headline: mean and standard deviation over cells, and the paired difference to the first method.
+
+    A cell is a held-out domain and a seed. Differences are taken cell by cell; `error` is their standard error.
+    """
+    found: dict[str, dict[tuple[str, int], dict[str, float | None]]] = {name: {} for name in methods}
+    for cell in cells:
+        found[cell["method"]][(cell["held_out"], cell["seed"])] = headline(cell["summary"])
+    table = []
+    for name in methods:
+        row: dict[str, Any] = {"method": name, "cells": len(found[name])}
+        for key in HEADLINES:
+            values = {place: numbers[key] for place, numbers in found[name].items() if numbers[key] is not None}
+            first = {place: numbers[key] for place, numbers in found[methods[0]].items() if numbers[key] is not None}
+            pairs = [float(values[p] or 0) - float(first[p] or 0) for p in values if p in first]
+            row[key] = {
+                "mean": mean(float(v or 0) for v in values.values()) if values else None,
+                "std": deviation((float(v or 0) for v in values.values()), 1),
+                "difference": mean(pairs) if pairs and name != methods[0] else None,
+                "error": deviation(pairs, 1) / math.sqrt(len(pairs)) if len(pairs) > 1 else None,
+            }
+        table.append(row)
+    return table

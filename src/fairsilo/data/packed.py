@@ -27,6 +27,8 @@ from fairsilo.errors import FairsiloError
 SPLIT_CODES = (TRAIN, TEST, VALIDATION, UNDECIDED)
 REQUIRED = ("images", "offsets", "label", "classes")
 READ = (*REQUIRED, "split", "subject", "silo")
+# What NumPy and zipfile raise on damaged archives; TypeError when the file holds a single bare array.
+_DAMAGE = (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error)
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -68,7 +70,8 @@ def _files(folder: Path, domains: Sequence[str] | None) -> list[Path]:
 def _load(file: Path) -> Arrays:
     """The arrays that are known; never unpickles, so that a file cannot run code."""
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        # Opened here, since NumPy leaves a file open whose archive turns out to be broken.
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             names = set(archive.files)
             if "label" not in names and "mask_bits" in names:
                 raise FairsiloError(
@@ -78,7 +81,7 @@ def _load(file: Path) -> Arrays:
                 if name not in names:
                     raise FairsiloError(f"Packed file {file} has no array {name!r}; it needs {', '.join(REQUIRED)}.")
             return {name: archive[name] for name in READ if name in names}
-    except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+    except _DAMAGE as error:
         raise FairsiloError(f"Packed file {file} is not an intact .npz archive ({error}).") from None
 
 

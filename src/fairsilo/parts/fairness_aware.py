@@ -25,7 +25,7 @@ from fairsilo.parts.generalization_adjustment import (
 )
 from fairsilo.parts.simplex import clip_renormalise, project
 from fairsilo.round import candidate
-from fairsilo.server import Server, Updates, named, ordered
+from fairsilo.server import Server, Updates, ordered
 from fairsilo.silo import Silo
 
 
@@ -98,11 +98,8 @@ class FairnessAware(Part):
             self.limit,
             self.onto,
         )
-        counts = server.memory.of(self).get("counts", {})
-        server.memory.of(self)["counts"] = {**counts, found.status: counts.get(found.status, 0) + 1}
-        if found.status != "ok":
-            server.note(f"FAA: {found.status.replace('_', ' ')}")
-        server.facts["gaps"] = named(both, ordered(both, gaps))
+        if found.status != "ok" or found.clipped:
+            server.note(f"FAA: {'clipped to the simplex' if found.clipped else found.status.replace('_', ' ')}")
         state.move(both, lambda _: found.weights)
 
     def _gaps(self, server: Server, updates: Updates, state: GapState, names: list[str]) -> dict[str, float]:
@@ -113,10 +110,11 @@ class FairnessAware(Part):
 
 @dataclass(frozen=True)
 class Equalised:
-    """`status` is ok, clipped, fallback_to_perturbed (no usable slope) or beyond_limit (GA's step taken instead)."""
+    """`status` is ok, fallback_to_perturbed (no usable slope) or beyond_limit (GA's step taken instead)."""
 
     weights: Tensor
     status: str
+    clipped: bool
     slopes: Tensor
     gap: float
     unclipped: Tensor
@@ -138,11 +136,11 @@ def equalise(
     slopes = torch.where(usable, (perturbed - weights) / torch.where(usable, change, 1), 0).clamp(min=0)
     total = slopes.sum()
     if not total > 0:
-        return Equalised(perturbed, "fallback_to_perturbed", slopes, float("nan"), weights)
+        return Equalised(perturbed, "fallback_to_perturbed", False, slopes, float("nan"), weights)
     common = (slopes * gaps).sum() / total
     solved = weights + slopes * (gaps - common)
     if limit is not None and bool(((solved < -limit) | (solved > 1 + limit)).any()):
-        return Equalised(perturbed, "beyond_limit", slopes, float(common), solved)
+        return Equalised(perturbed, "beyond_limit", False, slopes, float(common), solved)
     inside = bool(((solved >= 0) & (solved <= 1)).all())
     landed = project(solved) if onto == "project" else clip_renormalise(solved, weights)
-    return Equalised(landed, "ok" if inside else "clipped", slopes, float(common), solved)
+    return Equalised(landed, "ok", not inside, slopes, float(common), solved)

@@ -58,6 +58,11 @@ class GeneralizationAdjustment(Part):
         return state.close()
 
 
+def gap(own: Tensor, received: Tensor, metric: str = "loss") -> Tensor:
+    """How much worse the received model is than the silo's own: a higher loss, or a lower accuracy."""
+    return received - own if metric == "loss" else own - received
+
+
 def adjust(
     weights: Tensor, gaps: Tensor, step: float, *, centred: bool = False, denominator: int | None = None
 ) -> Tensor:
@@ -98,16 +103,18 @@ class GapState:
 
     def __init__(self, server: Server, updates: Updates, memory: dict[str, Any], metric: str) -> None:
         self.server, self.updates, self.memory = server, updates, memory
-        suffix, sign = ("_metric", -1) if metric == "accuracy" else ("", 1)  # a higher accuracy is better
-        self.received = named(updates.silos, sign * updates.numbers(f"gap.received{suffix}"))
-        self.own = named(updates.silos, sign * updates.numbers(f"gap.own{suffix}"))
+        suffix = "_metric" if metric == "accuracy" else ""
+        self.metric = metric
+        self.received = named(updates.silos, updates.numbers(f"gap.received{suffix}"))
+        self.own = named(updates.silos, updates.numbers(f"gap.own{suffix}"))
         uniform = {name: 1 / len(server.names) for name in server.names}
         self.carried: dict[str, float] = dict(memory.get("weights", uniform))
 
     def previous_gaps(self) -> dict[str, float]:
         """Loss of the model received now minus that of the own model it was made from, one round ago."""
         before: dict[str, float] = self.memory.get("own", {})
-        return {name: self.received[name] - before[name] for name in self.updates.silos if name in before}
+        known = [name for name in self.updates.silos if name in before]
+        return named(known, gap(ordered(known, before), ordered(known, self.received), self.metric))
 
     def movable(self, warmup: str) -> list[str]:
         """Silos whose weight may change this round.

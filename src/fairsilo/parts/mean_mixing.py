@@ -81,14 +81,14 @@ class MeanMixing(Part):
         bank = silo.scratch["bank.inputs"]
         draw = torch.randint(len(bank), (len(batch.targets),), generator=silo.scratch["draw"]).to(bank.device)
         labels = silo.scratch["bank.labels"][draw]
-        return mixed_loss(loss, output.prediction, silo.scratch["scaled"], bank[draw], labels, self.lam)
+        terms = mixing_terms(loss, output.prediction, silo.scratch["scaled"], bank[draw], labels, self.lam)
+        return terms[0] + terms[1] + terms[2]
 
 
-def mixed_loss(
+def mixing_terms(
     loss: Tensor, prediction: Tensor, scaled: Tensor, mean_inputs: Tensor, mean_labels: Tensor, lam: float
-) -> Tensor:
-    """FedMix's loss from the plain one; `scaled` is (1-lam) x, the input the prediction was made from."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """FedMix's three terms from the plain loss; `scaled` is (1-lam) x, the input the prediction was made from."""
     first = (1 - lam) * loss
-    second = lam * F.cross_entropy(prediction, mean_labels)
     (slope,) = torch.autograd.grad(first, scaled, create_graph=True)
-    return first + second + lam * (slope * mean_inputs).sum()
+    return first, lam * F.cross_entropy(prediction, mean_labels), lam * (slope * mean_inputs).sum()

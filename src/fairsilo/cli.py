@@ -1,0 +1,242 @@
+"""The command line: reads arguments, calls the library, prints. No logic of its own; torch is imported on use."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from fairsilo import __version__
+from fairsilo.config import Experiment, experiment, read_yaml
+from fairsilo.errors import FairsiloError, QuorumError
+
+app = typer.Typer(
+    help="Cross-silo federated learning under domain shift: generalise, personalise, stay fair.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+Settings = Annotated[
+    list[str] | None, typer.Argument(help="settings as key=value, such as method=fedprox rounds=20 data.folder=images")
+]
+ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="a YAML file of settings")]
+OutFolder = Annotated[Path | None, typer.Option("--out", "-o", help="the run folder; by default one under runs/")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
+
+
+def main() -> None:
+    """Entry point: bad input ends with one sentence and exit code 2, a stopped run with 1."""
+    try:
+        app()
+    except QuorumError as problem:
+        errors.print(f"stopped: {problem}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(1)
+    except FairsiloError as problem:
+        errors.print(f"error: {problem}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        errors.print("interrupted; `fairsilo resume FOLDER` goes on from the last complete round", highlight=False)
+        sys.exit(130)
+
+
+@app.callback(invoke_without_command=True)
+def root(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
+    if version:
+        console.print(f"fairsilo {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.command()
+def run(settings: Settings = None, config: ConfigFile = None, out: OutFolder = None, as_json: AsJson = False) -> None:
+    """Train a federation with one domain held out; write a run folder with a report.
+
+    Without settings: FAA beside FedAvg on the embedded federation `glyphs`.
+    """
+    chosen = _experiment(config, settings)
+    from fairsilo import experiment as work
+
+    _show(lambda listener: work.run(chosen, out=out, listener=listener), as_json, chosen)
+
+
+@app.command()
+def resume(folder: Annotated[Path, typer.Argument(help="a run folder")], as_json: AsJson = False) -> None:
+    """Go on with a run that was interrupted, to the same numbers."""
+    from fairsilo import experiment as work
+
+    chosen = work.read_experiment(folder)
+    _show(lambda listener: work.resume(folder, listener), as_json, chosen)
+
+
+@app.command()
+def compare(
+    arguments: Annotated[list[str], typer.Argument(help="METHOD... and settings as key=value", metavar="METHOD...")],
+    config: ConfigFile = None,
+    seeds: Annotated[str, typer.Option(help="seeds, separated by commas")] = "0",
+    held_out: Annotated[str | None, typer.Option(help="domains, separated by commas, or 'all'")] = None,
+    out: OutFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Methods x held-out domains x seeds: a table with means, spreads and paired differences to the first method."""
+    names = [text for text in arguments if not _is_setting(text)]
+    given = [text for text in arguments if _is_setting(text)]
+    if not names:
+        raise FairsiloError("name at least one method to compare, such as `fairsilo compare fedavg faa`")
+    base = _experiment(config, [f"method={names[0]}", *given])
+    numbers = _seeds(seeds)
+    from fairsilo import experiment as work
+    from fairsilo.progress import ProgressListener
+    from fairsilo.report.tables import comparison_csv, comparison_latex, comparison_table
+
+    with ProgressListener(console, quiet=as_json) as listener:
+        found = work.compare(names, experiment=base, seeds=numbers, held_out=held_out, out=out, listener=listener)
+    content = found.as_dict()
+    (found.folder / "comparison.csv").write_text(comparison_csv(content), encoding="utf-8")
+    (found.folder / "comparison.tex").write_text(comparison_latex(content), encoding="utf-8")
+    if as_json:
+        print(json.dumps(content))  # noqa: T201 - for scripts: exactly the JSON, no terminal formatting
+        return
+    console.print(comparison_table(content))
+    console.print(f"also as CSV, LaTeX and JSON: {found.folder}/comparison.*", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(help="a run folder")], as_json: AsJson = False) -> None:
+    """Write a run's HTML report again and print its table."""
+    from fairsilo import experiment as work
+
+    work.read_experiment(folder)
+    from fairsilo.report.page import write_report
+    from fairsilo.report.tables import run_table
+    from fairsilo.store import Store
+
+    found = [
+        (Store(place).read_json("run.json")["method"], Store(place).read_json("summary.json"))
+        for place in _runs(folder)
+    ]
+    path = write_report(folder)
+    if as_json:
+        print(json.dumps({"report": str(path), "summary": found[0][1]}))  # noqa: T201
+        return
+    console.print(run_table(*found[0], found[1] if len(found) > 1 else None))
+    console.print(f"report: {path}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def methods(
+    name: Annotated[str | None, typer.Argument(help="one method, in full")] = None, as_json: AsJson = False
+) -> None:
+    """The catalogue: papers, parts, settings with ranges and defaults, what is sent and kept."""
+    from fairsilo.methods import CATALOGUE, entry
+
+    found = [entry(name).describe()] if name else [one.describe() for one in CATALOGUE.values()]
+    if as_json:
+        print(json.dumps(found))  # noqa: T201
+    elif name:
+        _describe(found[0])
+    else:
+        from fairsilo.report.tables import methods_table
+
+        console.print(methods_table(found))
+
+
+@app.command()
+def datasets(
+    name: Annotated[str | None, typer.Argument(help="one data set, in full")] = None, as_json: AsJson = False
+) -> None:
+    """The embedded federations, and what your own data must look like."""
+    from fairsilo.data import DATASETS, load
+
+    if not name:
+        rows = [{"name": key, "about": about} for key, about in DATASETS.items()]
+        if as_json:
+            print(json.dumps(rows))  # noqa: T201
+            return
+        for row in rows:
+            console.print(f"{row['name']}: {row['about']}", highlight=False)
+        console.print(
+            "your own: data.folder=PATH with PATH/domain/class/*.png (or a CSV/JSON index with path, label, domain),\n"
+            "          data.packed=PATH with one .npz per domain",
+            highlight=False,
+        )
+        return
+    found = load(name=name)
+    facts: dict[str, Any] = {"name": found.name, "about": found.about, "classes": list(found.classes), "domains": {}}
+    for domain in found.domains.values():
+        counts = {split: int((domain.split == i).sum()) for i, split in enumerate(("train", "validation", "test"))}
+        facts["domains"][domain.name] = counts
+    if as_json:
+        print(json.dumps(facts))  # noqa: T201
+        return
+    console.print(f"{found.name}: {found.about}\nclasses: {', '.join(found.classes)}", highlight=False)
+    for domain_name, counts in facts["domains"].items():
+        console.print(f"  {domain_name}: " + ", ".join(f"{n} {split}" for split, n in counts.items()), highlight=False)
+
+
+def _experiment(file: Path | None, settings: list[str] | None) -> Experiment:
+    return experiment(read_yaml(file) if file else {}, settings or [])
+
+
+def _is_setting(text: str) -> bool:
+    """`rounds=5` is a setting; `fedprox(mu=0.1)` is a method."""
+    return "=" in text.split("(", maxsplit=1)[0]
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise FairsiloError(
+            f"--seeds is {text!r}; it must be whole numbers separated by commas, such as 0,1,2"
+        ) from None
+
+
+def _runs(folder: Path) -> list[Path]:
+    return [place for place in (folder, folder / "baseline") if (place / "summary.json").exists()]
+
+
+def _show(work: Callable[[Any], Any], as_json: bool, chosen: Experiment) -> None:
+    from fairsilo.methods import method
+    from fairsilo.progress import ProgressListener
+    from fairsilo.report.tables import run_table
+
+    sends = method(chosen.method).sends
+    if sends and not as_json:
+        console.print(f"{chosen.method} sends, besides the model: {'; '.join(sends)}", highlight=False, soft_wrap=True)
+    with ProgressListener(console, quiet=as_json) as listener:
+        result = work(listener)
+    if as_json:
+        print(json.dumps(result.as_dict()))  # noqa: T201
+        return
+    beside = (result.baseline.method, result.baseline.summary) if result.baseline else None
+    console.print(run_table(result.method, result.summary, beside))
+    console.print(
+        f"run folder: {result.folder}\nreport: {result.folder / 'report.html'}", highlight=False, soft_wrap=True
+    )
+
+
+def _describe(found: dict[str, Any]) -> None:
+    lines = [f"{found['title']} ({found['name']}): {found['idea']}"]
+    lines += [f"paper: {found['paper']}", f"parts: {', '.join(found['parts']) or 'none: the plain round'}"]
+    lines += [f"formula: {text}" for text in found["formulas"]]
+    for item in found["settings"]:
+        allowed = f" [{item['range']}]" if item["range"] else ""
+        lines.append(f"  {item['name']} = {item['default']}{allowed}: {item['help']}")
+    lines += [f"sends: {text}" for text in found["sends"]]
+    lines += [f"keeps: {text}" for text in found["keeps"]] or ["keeps: nothing"]
+    lines.append(f"results are about: the {found['results_about']} model")
+    seen = "sees each silo's update" if found["individual_updates"] else "needs only their sum"
+    lines.append(f"the server {seen}")
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Live progress in a terminal; one line per round where there is none."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from fairsilo.engine.loop import Event
+
+
+class ProgressListener:
+    """Shows round, silo, loss and time left of the method under way."""
+
+    def __init__(self, console: Console, quiet: bool = False) -> None:
+        self.console = console
+        self.quiet = quiet
+        self.method = ""
+        self.losses: dict[str, float] = {}
+        self.begun = time.perf_counter()
+        self.bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[doing]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=quiet or not console.is_terminal,
+        )
+        self.task = None if quiet else self.bar.add_task("", total=1, doing="", visible=False)
+
+    def __enter__(self) -> ProgressListener:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, event: Event) -> None:
+        if self.quiet or self.task is None:
+            return
+        if event.kind == "method":
+            self.method = event.text
+            self.bar.reset(self.task, total=event.rounds, description=event.text, doing="", visible=True)
+        elif event.kind == "start":
+            self.bar.update(self.task, completed=event.round)
+            self.begun = time.perf_counter()
+        elif event.kind == "reply":
+            self._reply(event)
+        elif event.kind == "failed":
+            self.bar.console.print(f"round {event.round}: silo {event.silo} left out ({event.text})", markup=False)
+        elif event.kind == "round":
+            self.bar.update(self.task, completed=event.round)
+            self._line(event)
+
+    def _reply(self, event: Event) -> None:
+        doing = f"{event.text} {event.silo}"
+        if event.text == "train" and event.loss is not None:
+            self.losses[event.silo] = event.loss
+            doing += f", loss {event.loss:.3f}"
+        assert self.task is not None
+        self.bar.update(self.task, doing=doing)
+
+    def _line(self, event: Event) -> None:
+        if event.text:
+            self.bar.console.print(f"{self.method}, round {event.round}: {event.text}", markup=False)
+        if not self.console.is_terminal:
+            mean = sum(self.losses.values()) / max(len(self.losses), 1)
+            spent = time.perf_counter() - self.begun
+            self.bar.console.print(
+                f"{self.method}: round {event.round}/{event.rounds}, training loss {mean:.3f}, {spent:.0f} s",
+                markup=False,
+            )
+        self.losses = {}

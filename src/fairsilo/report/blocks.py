@@ -1,0 +1,115 @@
+"""What the sections of the page are made of: a run as read, and small pieces of HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairsilo.report.charts import percent, signed, text
+
+History = dict[int, dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run folder holds, and its summary."""
+
+    method: str
+    info: Mapping[str, Any]
+    config: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+    rounds: Sequence[Mapping[str, Any]]
+    summary: Mapping[str, Any]
+
+    def setting(self, group: str, key: str, default: Any = None) -> Any:
+        value = (self.config.get(group) or {}).get(key)
+        return default if value is None else value
+
+    @property
+    def metric(self) -> str:
+        return str(self.setting("evaluate", "metric", "accuracy")).replace("-", " ")
+
+    @property
+    def done(self) -> int:
+        return max((int(record["round"]) for record in self.rounds), default=0)
+
+    @property
+    def silos(self) -> list[str]:
+        return [silo["silo"] for silo in self.summary["silos"] if not silo["unseen"]]
+
+
+def section(name: str, title: str, *content: str) -> str:
+    return f'<section id="{name}">\n<h2>{text(title)}</h2>\n{"".join(content)}</section>\n'
+
+
+def paragraph(words: str, kind: str = "") -> str:
+    return f'<p class="{kind}">{text(words)}</p>\n' if kind else f"<p>{text(words)}</p>\n"
+
+
+def figure(title: str, drawing: str, key: str = "", caption: str = "") -> str:
+    said = f"<figcaption>{text(caption)}</figcaption>" if caption else ""
+    return f"<figure><h3>{text(title)}</h3>{drawing}{key}{said}</figure>\n"
+
+
+def figures(*content: str) -> str:
+    return f'<div class="figures">\n{"".join(content)}</div>\n'
+
+
+def panel(*paragraphs: str) -> str:
+    said = "".join(paragraph(words) for words in paragraphs if words)
+    return f'<div class="panel">{said}</div>\n' if said else ""
+
+
+def table(head: str, rows: Iterable[str]) -> str:
+    # reachable by keyboard, as it may have to be scrolled sideways
+    body = f"<table>\n<thead>{head}</thead>\n<tbody>\n{''.join(rows)}</tbody></table>"
+    return f'<div class="table" tabindex="0">{body}</div>\n'
+
+
+def cells(values: Sequence[str], first: bool = False) -> str:
+    """Right-aligned numbers; a rule in front of the first where a group of columns begins."""
+    kinds = ["number first" if first and index == 0 else "number" for index in range(len(values))]
+    return "".join(f'<td class="{kind}">{text(value)}</td>' for kind, value in zip(kinds, values, strict=True))
+
+
+def heads(names: Sequence[str], first: bool = False) -> str:
+    kinds = ["number first" if first and index == 0 else "number" for index in range(len(names))]
+    return "".join(f'<th class="{kind}" scope="col">{text(name)}</th>' for kind, name in zip(kinds, names, strict=True))
+
+
+def share(value: float | None) -> str:
+    """A share between 0 and 1 in percent."""
+    return percent(None if value is None else value * 100)
+
+
+def points(value: float) -> str:
+    return signed(f"{value * 100:.1f}")
+
+
+def listed(names: Iterable[str], most: int = 6) -> str:
+    found = list(names)
+    more = f" and {len(found) - most} more" if len(found) > most else ""
+    return ", ".join(found[:most]) + more
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Round numbers in words: `round 3`, `rounds 1 to 4, 7`."""
+    found = sorted(set(numbers))
+    runs: list[list[int]] = []
+    for number in found:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+    return ("round " if len(found) == 1 else "rounds ") + ", ".join(words)
+
+
+def pair(run: Run, baseline: Run | None) -> list[tuple[Run, int]]:
+    """The run in colour 1 and its baseline in colour 2."""
+    return [(run, 1), (baseline, 2)] if baseline else [(run, 1)]
+
+
+def kind_of(run: Run) -> str:
+    return "sample" if run.summary["ddof"] else "population"

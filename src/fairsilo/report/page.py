@@ -1,0 +1,334 @@
+"""The report of a run as one HTML file that opens offline: no script, no font, no image from elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from fairsilo.config import read_yaml
+from fairsilo.errors import FairsiloError
+from fairsilo.metrics import summarise
+from fairsilo.report.blocks import Run, cells, heads, listed, pair, paragraph, points, ranges, section, share, table
+from fairsilo.report.charts import duration, plain, text
+from fairsilo.report.sections import costs, curves, domains, gap_section, weights
+from fairsilo.store import Store
+
+SHOWN = 200  # rows of the table of failures; the others are in rounds.jsonl
+
+
+def write_report(folder: Path) -> Path:
+    """Write `report.html` into the run folder."""
+    run = read_run(folder)
+    beside = folder / "baseline"
+    baseline = read_run(beside, like=run) if beside.is_dir() and _holds_run(beside) else None
+    raw = (folder / "config.yaml").read_text(encoding="utf-8") if (folder / "config.yaml").exists() else ""
+    return Store(folder).write_text("report.html", page(run, baseline, raw))
+
+
+def _holds_run(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("run.json", "config.yaml", "metrics.jsonl", "rounds.jsonl"))
+
+
+def read_run(folder: Path, like: Run | None = None) -> Run:
+    """A run, however short; a baseline is summarised `like` the run beside it, so that equal things are compared."""
+    if not _holds_run(folder):
+        raise FairsiloError(f"{folder} is no run folder: it holds neither results nor a configuration")
+    store = Store(folder)
+    info = store.read_json("run.json") if (folder / "run.json").exists() else {}
+    config = read_yaml(folder / "config.yaml") if (folder / "config.yaml").exists() else {}
+    rows = [row for row in store.rows("metrics") if usable_row(row)]
+    rules = (like.config if like else config).get("evaluate") or {}
+    summary = summarise(rows, info.get("about", "global"), rules.get("selection", "last"), int(rules.get("ddof", 0)))
+    named = info.get("method") or (like.config.get("baseline") if like else config.get("method"))
+    return Run(str(named or "unknown method"), info, config, rows, store.rows("rounds"), summary)
+
+
+def usable_row(row: Mapping[str, Any]) -> bool:
+    return all(isinstance(row.get(key), int | float) for key in ("round", "metric", "loss"))
+
+
+def page(run: Run, baseline: Run | None, raw_config: str) -> str:
+    """The whole document."""
+    style = files("fairsilo.report").joinpath("page.css").read_text(encoding="utf-8")
+    title = f"{run.method} against {baseline.method}" if baseline else run.method
+    body = "".join(
+        (
+            header(run, baseline),
+            headline(run, baseline),
+            silo_table(run, baseline),
+            curves(run, baseline),
+            domains(run, baseline),
+            weights(run),
+            gap_section(run, baseline),
+            costs(run, baseline),
+            failures(run, baseline),
+            sent(run, baseline),
+        )
+    )
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f"<title>{text(title)} – fairsilo</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f"<main>\n{body}</main>\n{footer(run, raw_config)}</body>\n</html>\n"
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- 1 header
+def selection_words(run: Run) -> str:
+    rounds = run.summary["rounds"]
+    if not rounds:
+        return "nothing was evaluated yet"
+    rule, which = run.summary["selection"], ranges(rounds)
+    if rule == "last5":
+        return f"mean of the last {len(rounds)} evaluations ({which})"
+    if rule == "source-validation" and has_validation(run):
+        return f"best on the training silos' validation data ({which})"
+    if rule == "oracle" and run.summary["generalisation"]["per_domain"]:
+        return f"oracle: best on the unseen test data ({which}); an upper bound, not a fair estimate"
+    reason = "" if rule == "last" else f"; {rule} was asked for, but its data are missing"
+    return f"the last evaluated round ({which}){reason}"
+
+
+def has_validation(run: Run) -> bool:
+    return any(row["model"] == "global" and row["split"] == "validation" and not row["unseen"] for row in run.rows)
+
+
+def header(run: Run, baseline: Run | None) -> str:
+    unseen = list(dict.fromkeys(silo["domain"] for silo in run.summary["silos"] if silo["unseen"]))
+    configured = run.setting("data", "held_out", "-")
+    none = configured in ("-", "none", "") or bool(run.rows)
+    source = next((run.setting("data", key) for key in ("name", "folder", "packed") if run.setting("data", key)), "–")
+    planned = run.setting("train", "rounds", run.done)
+    facts = [
+        ("Data", source),
+        ("Model", run.config.get("model", "–")),
+        ("Held-out domain", listed(unseen) or ("none" if none else configured)),
+        ("Silos", len(run.silos) or "–"),
+        ("Rounds", planned if run.done == planned else f"{run.done} of {planned}"),
+        ("Seed", run.config.get("seed", "–")),
+        ("Metric", run.metric),
+        ("Results are read from", selection_words(run)),
+    ]
+    wide = {"Results are read from"}
+    drawn = "".join(
+        f"<div{' class=wide' if name in wide else ''}><dt>{name}</dt><dd>{text(value)}</dd></div>"
+        for name, value in facts
+    )
+    against = f' <span class="against">against {text(baseline.method)}</span>' if baseline else ""
+    return (
+        f'<header>\n<p class="eyebrow">fairsilo run report</p>\n<h1>{text(run.method)}{against}</h1>\n'
+        f"{banner(run, 'Run')}{banner(baseline, 'Baseline') if baseline else ''}"
+        f'<dl class="facts">{drawn}</dl>\n</header>\n'
+    )
+
+
+def banner(run: Run, name: str) -> str:
+    """Nothing for a finished run; what happened to any other."""
+    status = run.info.get("status", "unknown")
+    if status == "finished":
+        return ""
+    words = {"stopped": "stopped", "running": "not finished yet"}.get(status, f"status: {status}")
+    planned = run.setting("train", "rounds", run.done)
+    message = str(run.info.get("message") or "")
+    kind = "banner running" if status == "running" else "banner"
+    return (
+        f'<p class="{kind}" role="status"><strong>{name} {text(words)}</strong>: '
+        f"{run.done} of {text(planned)} rounds are complete. {text(message[:1].upper() + message[1:])}</p>\n"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- 2 the answers
+def headline(run: Run, baseline: Run | None) -> str:
+    cards = generalisation(run, baseline) + personalisation(run, baseline) + fairness(run, baseline)
+    chance = "a difference may be chance" if baseline else "another seed gives other numbers"
+    caution = f"One run, one seed ({run.config.get('seed', '–')}): {chance}. "
+    caution += "Repeat with other seeds before drawing a conclusion."
+    if baseline and baseline.rows and baseline.done != run.done:
+        caution += f" The two are not equally far: round {run.done} against round {baseline.done} of the baseline."
+    return f'<div class="cards">\n{cards}</div>\n{paragraph(caution, "quiet")}'
+
+
+def card(title: str, question: str, value: str, *lines: str) -> str:
+    return (
+        f'<div class="card"><h2>{title}</h2><p>{text(question)}</p><p class="big">{value}</p>{"".join(lines)}</div>\n'
+    )
+
+
+def against(value: float, other: float | None, baseline: Run | None, spread: bool = False) -> str:
+    """The difference to the baseline in words; of a spread, less is better."""
+    if baseline is None or other is None or math.isnan(value - other):
+        return ""
+    change = value - other
+    if points(change) == "0.0":
+        return paragraph(f"no difference to {baseline.method}", "difference")
+    better = change < 0 if spread else change > 0
+    words = f"{'+' if change > 0 else ''}{points(change)} points against {baseline.method}"
+    words += f": {'more' if better else 'less'} even" if spread else ""
+    return paragraph(words, "difference good" if better else "difference bad")
+
+
+def with_spread(value: float | None, spread: float | None) -> str:
+    if value is None:
+        return "–"
+    return share(value) + (f" <small>± {points(spread)}</small>" if spread is not None else "")
+
+
+def generalisation(run: Run, baseline: Run | None) -> str:
+    found = run.summary["generalisation"]
+    outside, count = found["per_domain"], found["recent_rounds"]
+    question = "The global model on a domain nobody trained on"
+    if found["mean"] is None:
+        reason = "No domain was held out." if run.rows else "Nothing was evaluated yet."
+        return card("Generalisation", question, "–", paragraph(reason))
+    said = (
+        f"on {next(iter(outside))}"
+        if len(outside) == 1
+        else "mean of " + listed(f"{name} {share(value)}" for name, value in outside.items())
+    )
+    other = baseline.summary["generalisation"]["mean"] if baseline else None
+    spread = found["recent_std"] if count > 1 else None
+    words = (
+        f"± standard deviation over the last {count} evaluations of this run" if count > 1 else "a single evaluation"
+    )
+    return card(
+        "Generalisation",
+        question,
+        with_spread(found["mean"], spread),
+        against(found["mean"], other, baseline),
+        paragraph(f"{run.metric} {said}; {words}"),
+    )
+
+
+def personalisation(run: Run, baseline: Run | None) -> str:
+    found = run.summary["personalisation"]
+    count = sum(1 for silo in run.summary["silos"] if silo["personal"] is not None)
+    question = "Each silo's own model at home"
+    if found["mean"] is None:
+        return card("Personalisation", question, "–", paragraph("No silo's own model was evaluated."))
+    words = f"± {kind_of(run)} standard deviation over the {count} silos" if count > 1 else "a single silo"
+    return card(
+        "Personalisation",
+        question,
+        with_spread(found["mean"], found["std_silos"] if count > 1 else None),
+        against(found["mean"], baseline.summary["personalisation"]["mean"] if baseline else None, baseline),
+        paragraph(f"mean {run.metric} of {count} silos; {words}" if count > 1 else f"{run.metric}; {words}"),
+    )
+
+
+def fairness(run: Run, baseline: Run | None) -> str:
+    """The deviation over silos that `metrics.headline` names, with the two ends."""
+    about = "personal" if run.summary["about"] == "personal" and run.summary["fairness"]["personal"] else "global"
+    found = run.summary["fairness"][about]
+    own, possessive = ("the silos' own models", "'") if about == "personal" else ("the global model", "'s")
+    question = f"How even {own} {'are' if about == 'personal' else 'is'} over those who trained"
+    known = {silo["silo"]: silo for silo in run.summary["silos"] if not silo["unseen"] and silo[about] is not None}
+    if len(known) < 2:
+        return card("Fairness", question, "–", paragraph("A spread needs results of at least two silos."))
+    count = len({silo["domain"] for silo in known.values()})
+    words = f"{kind_of(run)} standard deviation of {own}{possessive} {run.metric} over the {len(known)} silos"
+    words += f" ({points(found['std_domains'])} over their {count} domains)" if 1 < count < len(known) else ""
+    worst, best = (choose(known, key=lambda name: float(known[name][about])) for choose in (min, max))
+    other = baseline.summary["fairness"][about].get("std_silos") if baseline else None
+    return card(
+        "Fairness",
+        question,
+        f"{points(found['std_silos'])} <small>points</small>",
+        against(found["std_silos"], other, baseline, spread=True),
+        paragraph(f"{words}; lower is more even"),
+        paragraph(f"worst {worst} {share(known[worst][about])}, best {best} {share(known[best][about])}"),
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- 3 the silos
+def silo_table(run: Run, baseline: Run | None) -> str:
+    if not run.summary["silos"]:
+        return section("silos", "Silo by silo", paragraph("Nothing was evaluated yet."))
+    names = ("global", "personal", "gap")
+    lead = heads(["test samples"])
+    head = f'<th scope="col">silo</th><th scope="col">domain</th>{lead}{heads(names, True)}'
+    if baseline:
+        groups = "".join(
+            f'<th class="group" scope="colgroup" colspan="3">{text(item.method)}</th>'
+            for item, _ in pair(run, baseline)
+        )
+        head = f'<tr><td colspan="3"></td>{groups}</tr><tr>{head}{heads(names, True)}</tr>'
+    else:
+        head = f"<tr>{head}</tr>"
+    others = {silo["silo"]: silo for silo in baseline.summary["silos"]} if baseline else {}
+    rows = []
+    for silo in run.summary["silos"]:
+        tag = ' <span class="tag">unseen</span>' if silo["unseen"] else ""
+        samples = "–" if silo["samples"] is None else f"{silo['samples']:,}"
+        row = f'<th scope="row">{text(silo["silo"])}{tag}</th><td>{text(silo["domain"])}</td>'
+        row += cells([samples]) + results_cells(silo)
+        row += results_cells(others.get(silo["silo"], {})) if baseline else ""
+        rows.append(f"<tr>{row}</tr>\n")
+    about = f"{run.metric.capitalize()} on each silo's test data, of the global and of the silo's own model. "
+    about += (
+        "The gap is the validation loss of the global model minus that of the silo's own: how much a silo gives up."
+    )
+    return section("silos", "Silo by silo", paragraph(about), table(head, rows))
+
+
+def results_cells(silo: Mapping[str, Any]) -> str:
+    return cells([share(silo.get("global")), share(silo.get("personal")), plain(silo.get("gap"))], first=True)
+
+
+# ----------------------------------------------------------------------------------------------------- 9 failures
+def failures(run: Run, baseline: Run | None) -> str:
+    found = [
+        (item.method, record["round"], failure)
+        for item, _ in pair(run, baseline)
+        for record in item.rounds
+        for failure in record.get("failures") or ()
+    ]
+    rows = [
+        f'<tr><th scope="row">{text(failure.get("silo", ""))}</th><td class="number">{text(number)}</td>'
+        f"<td>{text(failure.get('exchange', ''))}</td><td>{text(failure.get('kind', ''))}</td>"
+        f'<td class="long">{text(failure.get("detail", ""))}</td><td>{text(method)}</td></tr>\n'
+        for method, number, failure in found[:SHOWN]
+    ]
+    head = "".join(f'<th scope="col">{name}</th>' for name in ("silo", "round", "exchange", "kind", "detail", "method"))
+    none = "None: every silo that was asked gave a usable answer in every complete round."
+    listed_ = table(f"<tr>{head}</tr>", rows) if rows else paragraph(none)
+    more = paragraph(f"{len(found) - SHOWN} more are in rounds.jsonl.", "quiet") if len(found) > SHOWN else ""
+    return section("failures", "Failures", listed_, more) + notes(run, baseline)
+
+
+def notes(run: Run, baseline: Run | None) -> str:
+    """What the methods noted, equal notes of several rounds together."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for item, _ in pair(run, baseline):
+        for record in item.rounds:
+            for note in record.get("notes") or ():
+                found.setdefault((item.method, str(note)), []).append(int(record["round"]))
+    items = "".join(
+        f"<li>{text(f'{ranges(rounds).capitalize()}, {method}: {note}')}</li>"
+        for (method, note), rounds in found.items()
+    )
+    return section("notes", "Notes", f'<ul class="notes">{items}</ul>' if items else paragraph("No round has a note."))
+
+
+# -------------------------------------------------------------------------------------------------------- 10 sent
+def sent(run: Run, baseline: Run | None) -> str:
+    content = [paragraph("Every silo sends its model, its number of training samples and its results. Besides:")]
+    for item, _ in pair(run, baseline):
+        lines = [str(line) for line in item.info.get("method_sends") or ()]
+        content.append(f"<h3>{text(item.method)}</h3>\n")
+        items = "".join(f"<li>{text(line)}</li>" for line in lines)
+        content.append(f'<ul class="notes">{items}</ul>\n' if items else paragraph("Nothing else."))
+    return section("sent", "What was sent besides the model", *content)
+
+
+def footer(run: Run, raw_config: str) -> str:
+    pieces = [f"fairsilo {run.info.get('version', '')}".strip()]
+    if run.info.get("started"):
+        pieces.append(f"started {run.info['started']}")
+    if isinstance(run.info.get("seconds"), int | float):
+        pieces.append(f"took {duration(run.info['seconds'])}")
+    shown = f"<details><summary>Configuration</summary><pre>{text(raw_config)}</pre></details>" if raw_config else ""
+    return f"<footer>\n{paragraph('; '.join(pieces))}{shown}\n</footer>\n"

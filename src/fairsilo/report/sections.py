@@ -1,0 +1,283 @@
+"""The sections of the page that are drawn: curves, domains, weights, gaps, costs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fairsilo.metrics import mean, variance
+from fairsilo.report import charts
+from fairsilo.report.blocks import (
+    History,
+    Run,
+    cells,
+    figure,
+    figures,
+    heads,
+    kind_of,
+    pair,
+    panel,
+    paragraph,
+    points,
+    section,
+    share,
+    table,
+)
+from fairsilo.report.charts import Bar, Series, duration, percent, plain, size, text
+
+
+# ------------------------------------------------------------------------------------------------------- 4 curves
+def history(run: Run, model: str, split: str, value: str = "metric") -> History:
+    """Evaluated round -> silo -> value; a silo that sat out a round keeps its latest, as in `metrics.results`."""
+    found: History = {int(row["round"]): {} for row in sorted(run.rows, key=lambda row: int(row["round"]))}
+    for row in run.rows:
+        if row["model"] == model and row["split"] == split:
+            found[int(row["round"])][row["silo"]] = row[value]
+    latest: dict[str, float] = {}
+    for number, values in found.items():
+        latest = {**latest, **values}
+        found[number] = latest
+    return found
+
+
+def means_of(past: History, silos: Iterable[str] | None = None, scale: float = 100.0) -> list[charts.Point]:
+    """Round and mean over the silos (all, where none are named)."""
+    chosen = None if silos is None else set(silos)
+    found = {n: [v for s, v in values.items() if chosen is None or s in chosen] for n, values in past.items()}
+    return [(n, mean(values) * scale if values else None) for n, values in found.items()]
+
+
+def curves(run: Run, baseline: Run | None) -> str:
+    kinds: list[tuple[str, str, list[list[charts.Point]]]] = []
+    runs = pair(run, baseline)
+    shared = [history(item, "global", "test") for item, _ in runs]
+    own = [history(item, "personal", "test") for item, _ in runs]
+    unseen = [silo["silo"] for silo in run.summary["silos"] if silo["unseen"]]
+    accuracy = f"{run.metric}, %"
+    if unseen:
+        kinds.append(("Generalisation: global model, unseen domain", accuracy, [means_of(p, unseen) for p in shared]))
+    kinds.append(("Personalisation: mean of the silos' own models", accuracy, [means_of(p) for p in own]))
+    kinds.append(("Global model, mean over the training silos", accuracy, [means_of(p, run.silos) for p in shared]))
+    losses = [{int(r["round"]): dict(r.get("train_loss") or {}) for r in item.rounds} for item, _ in runs]
+    kinds.append(("Training loss, mean over the silos", "loss", [means_of(past, scale=1.0) for past in losses]))
+    drawn = []
+    for title, unit, lines in kinds:
+        series = [
+            Series(item.method, line, colour, dashed=colour == 2)
+            for (item, colour), line in zip(runs, lines, strict=True)
+        ]
+        limits, form = ((0.0, 100.0), percent) if unit == accuracy else (None, plain)
+        chart = charts.line_chart(series, title=title, y_label=unit, form=form, limits=limits)
+        drawn.append(figure(title, chart, charts.legend(series) if baseline else ""))
+    about = "Every panel has its own scale. Point at a round to read its values."
+    return section("curves", "Round by round", paragraph(about), figures(*drawn))
+
+
+# ------------------------------------------------------------------------------------------------------ 5 domains
+def by_domain(run: Run) -> dict[str, tuple[float, bool]]:
+    """Domain -> mean of the global model over its silos, and whether nobody trained on it."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for silo in run.summary["silos"]:
+        if silo["global"] is not None:
+            found.setdefault(silo["domain"], []).append(silo)
+    return {name: (mean(s["global"] for s in silos), all(s["unseen"] for s in silos)) for name, silos in found.items()}
+
+
+def domains(run: Run, baseline: Run | None) -> str:
+    own = by_domain(run)
+    if not own:
+        return ""
+    runs = [(item, colour, by_domain(item)) for item, colour in pair(run, baseline)]
+    groups = [
+        (
+            name,
+            [
+                Bar(item.method, found[name][0] * 100 if name in found else None, colour, unseen)
+                for item, colour, found in runs
+            ],
+        )
+        for name, (_, unseen) in own.items()
+    ]
+    spread = run.summary["fairness"]["global"].get("std_domains", 0.0)
+    centres = [(item, colour, mean(v for v, unseen in found.values() if not unseen)) for item, colour, found in runs]
+    centre = centres[0][2]
+    several = sum(1 for _, unseen in own.values() if not unseen) > 1
+    chart = charts.bar_chart(
+        groups,
+        title="Global model by domain",
+        x_label=f"{run.metric}, %",
+        form=percent,
+        high=100.0,
+        band=((centre - spread) * 100, (centre + spread) * 100) if several else None,
+        means=[Bar(f"mean of {item.method}", value * 100, colour) for item, colour, value in centres]
+        if several
+        else (),
+    )
+    hollow = "hollow: unseen, in neither mean nor band" if any(unseen for _, unseen in own.values()) else ""
+    key = swatches([(item.method, colour) for item, colour, _ in runs], hollow)
+    said = ["Only one domain trained, so there is no spread over domains."]
+    if several:
+        said = [spread_words(item, value) for item, _, value in centres]
+        said.append(
+            f"The upright line is the mean over the domains that trained, the band the mean of {run.method} "
+            "± its standard deviation; a dashed line is the baseline's mean."
+        )
+    return section("domains", "Domain by domain", figures(figure("Global model by domain", chart, key), panel(*said)))
+
+
+def swatches(names: Iterable[tuple[str, int]], hollow: str = "") -> str:
+    """The key of a bar chart."""
+    items = [f'<li class="s{colour}"><span class="swatch"></span>{text(name)}</li>' for name, colour in names]
+    items += [f'<li class="s1"><span class="swatch hollow"></span>{text(hollow)}</li>'] if hollow else []
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def spread_words(run: Run, centre: float) -> str:
+    spread = run.summary["fairness"]["global"].get("std_domains")
+    if spread is None:
+        return ""
+    return (
+        f"{run.method}: {share(centre)} on average over the domains that trained, "
+        f"with a {kind_of(run)} standard deviation of {points(spread)} points."
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ 6 weights
+def weights(run: Run) -> str:
+    names = run.silos or sorted({name for record in run.rounds for name in record.get("weights") or {}})
+    past = [(int(record["round"]), record.get("weights") or {}) for record in run.rounds]
+    series = charts.emphasised({name: [(n, found.get(name)) for n, found in past] for name in names})
+    title = f"Weights of {run.method}"
+    begun = [
+        (record["round"], note) for record in run.rounds for note in record.get("notes") or () if "warm-up" in note
+    ]
+    chart = charts.line_chart(
+        series, title=title, y_label="weight", include=[0.0], marks=[(n, "warm-up over") for n, _ in begun]
+    )
+    sums = [math.fsum(found.values()) for _, found in past if found]
+    apart = any(abs(total - 1) > 1e-3 for total in sums)
+    said = [
+        "How much each silo's update counted when the server combined them. A missing point: the silo took no part."
+    ]
+    said.append(
+        f"The weights of this method need not add up to one: {plain(min(sums))} to {plain(max(sums))}." if apart else ""
+    )
+    ends = sorted((weight, name) for name, weight in (past[-1][1] if past else {}).items())
+    if len(ends) > 1:
+        (least, lowest), (most, highest) = ends[0], ends[-1]
+        said.append(f"In the last round {highest} counted most ({plain(most)}) and {lowest} least ({plain(least)}).")
+    said += [note[:1].upper() + note[1:] + "." for _, note in begun]
+    return section("weights", "Aggregation weights", figures(figure(title, chart, charts.legend(series)), panel(*said)))
+
+
+# --------------------------------------------------------------------------------------------------------- 7 gaps
+def gap_history(run: Run) -> History:
+    """Round -> silo -> generalisation gap, as `metrics.gaps` gives it."""
+    shared, own = (history(run, model, "validation", "loss") for model in ("global", "personal"))
+    return {n: {silo: shared[n][silo] - own[n][silo] for silo in own[n] if silo in shared[n]} for n in own}
+
+
+def gap_section(run: Run, baseline: Run | None) -> str:
+    runs = [(item, colour, gap_history(item)) for item, colour in pair(run, baseline)]
+    if not any(values for _, _, past in runs for values in past.values()):
+        return section(
+            "gaps", "Generalisation gaps", paragraph("No silo has validation data, so there is no gap to show.")
+        )
+    every = [value for _, _, past in runs for values in past.values() for value in values.values()]
+    drawn = []
+    like: list[Series] = []
+    for item, _, past in runs:
+        series = charts.emphasised({s: [(n, v.get(s)) for n, v in past.items()] for s in run.silos}, like)
+        like = like or series
+        title = f"Gaps of {item.method}"
+        chart = charts.line_chart(series, title=title, y_label="gap (loss)", include=[0.0, *every])
+        drawn.append(figure(title, chart, charts.legend(series)))
+    about = "The gap of a silo is the validation loss of the global model minus that of its own model. "
+    about += "Equal gaps mean that no silo pays more than another for the shared model."
+    return section("gaps", "Generalisation gaps", paragraph(about), figures(*drawn, *gap_variance(run, runs)))
+
+
+def gap_variance(run: Run, runs: Sequence[tuple[Run, int, History]]) -> tuple[str, ...]:
+    """The variance of the gaps over rounds, and how FFT-GP counts it."""
+    count = len(run.silos)
+    if count < 2:
+        return (panel("A single silo: its gaps have no variance over silos."),)
+    series = [
+        Series(item.method, [(n, variance(v.values()) if v else None) for n, v in past.items()], colour, colour == 2)
+        for item, colour, past in runs
+    ]
+    log = charts.spans_decades(value for line in series for _, value in line.points)
+    title = "Variance of the gaps over the silos"
+    chart = charts.line_chart(series, title=title, y_label="variance", log=log, include=() if log else [0.0])
+    words = "This is the population variance over the M silos: the mean squared distance of a gap from the mean gap. "
+    words += f"FFT-GP's eq. 6 is 2 M² times this: a double sum over pairs of silos, here {2 * count * count} times."
+    return figure(title, chart, charts.legend(series) if len(series) > 1 else ""), panel(words)
+
+
+# -------------------------------------------------------------------------------------------------------- 8 costs
+def totals(run: Run) -> dict[str, dict[str, float]]:
+    """Exchange kind -> times, asked, bytes and seconds, summed over the run."""
+    found: dict[str, dict[str, float]] = {}
+    for record in run.rounds:
+        for exchange in record.get("exchanges") or ():
+            into = found.setdefault(
+                str(exchange["kind"]), dict.fromkeys(("times", "asked", "down", "up", "seconds"), 0.0)
+            )
+            into["times"] += 1
+            into["asked"] += exchange.get("asked", 0)
+            into["down"] += exchange.get("bytes_down", 0)
+            into["up"] += exchange.get("bytes_up", 0)
+            into["seconds"] += exchange.get("seconds", 0.0)
+    return found
+
+
+def plain_exchange(run: Run, baseline: Run | None) -> tuple[float | None, str]:
+    """Bytes a round of FedAvg's train exchange: measured where it ran, else twice the model for every participant."""
+    for item in (run, baseline):
+        if item and item.method == "fedavg" and "train" in totals(item):
+            train = totals(item)["train"]
+            return (train["down"] + train["up"]) / len(item.rounds), "as measured here"
+    found = totals(run)
+    if not found.get("evaluate", {}).get("asked") or "train" not in found:
+        return None, ""
+    model = found["evaluate"]["down"] / found["evaluate"]["asked"]
+    return 2 * model * found["train"]["asked"] / len(run.rounds), "twice the model's size for every participant"
+
+
+def costs(run: Run, baseline: Run | None) -> str:
+    if not any(totals(item) for item, _ in pair(run, baseline)):
+        return section("costs", "Time and traffic", paragraph("No complete round, so nothing was counted."))
+    reference, source = plain_exchange(run, baseline)
+    rows, kinds = [], dict.fromkeys(kind for item, _ in pair(run, baseline) for kind in totals(item))
+    for item, _ in pair(run, baseline):
+        for kind, found in totals(item).items():
+            count, moved = len(item.rounds), found["down"] + found["up"]
+            times = f"{moved / count / reference:.2f} ×" if reference else "–"
+            values = [f"{found['times']:.0f}", duration(found["seconds"]), duration(found["seconds"] / count)]
+            values += [size(found["down"]), size(found["up"]), size(moved / count), times]
+            rows.append(f'<tr><th scope="row">{text(item.method)}</th><td>{text(kind)}</td>{cells(values)}</tr>\n')
+    names = ("times", "time", "time a round", "sent to silos", "sent by silos", "bytes a round", "against FedAvg train")
+    head = f'<tr><th scope="col">method</th><th scope="col">exchange</th>{heads(names)}</tr>'
+    drawn = [cost_figure(run, baseline, kinds, key) for key in ("bytes", "seconds")]
+    about = f"A round took {duration(mean(r.get('seconds', math.nan) for r in run.rounds))} on average."
+    if reference:
+        about += f" A plain FedAvg round's train exchange moves {size(reference)} ({source})."
+        moved = math.fsum(f["down"] + f["up"] for kind, f in totals(run).items() if kind != "evaluate")
+        about += f" Evaluation aside, {run.method} moves {moved / len(run.rounds) / reference:.2f} times that."
+    return section("costs", "Time and traffic", paragraph(about), table(head, rows), figures(*drawn))
+
+
+def cost_figure(run: Run, baseline: Run | None, kinds: Iterable[str], key: str) -> str:
+    found = [(item, colour, totals(item)) for item, colour in pair(run, baseline)]
+
+    def value(item: Run, of: Mapping[str, float] | None) -> float | None:
+        return None if of is None else (of["seconds"] if key == "seconds" else of["down"] + of["up"]) / len(item.rounds)
+
+    groups = [
+        (kind, [Bar(item.method, value(item, all_.get(kind)), colour) for item, colour, all_ in found])
+        for kind in kinds
+    ]
+    title, form, unit = ("Time a round", duration, "seconds") if key == "seconds" else ("Bytes a round", size, "bytes")
+    key_ = swatches([(item.method, colour) for item, colour, _ in found]) if baseline else ""
+    return figure(title, charts.bar_chart(groups, title=title, x_label=unit, form=form), key_)

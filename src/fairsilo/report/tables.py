@@ -1,0 +1,137 @@
+"""Tables for the terminal, for spreadsheets and for papers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from fairsilo.metrics import HEADLINES, compare_cells, headline
+
+SELECTIONS = {
+    "last": "last round",
+    "last5": "mean of the last five evaluations",
+    "source-validation": "best round on the training silos' validation data",
+    "oracle": "ORACLE: best round on the unseen test data",
+}
+
+
+def percent(value: float | None, sign: bool = False) -> str:
+    return "-" if value is None else f"{100 * value:+.1f}" if sign else f"{100 * value:.1f}"
+
+
+def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapping[str, Any]] | None = None) -> Table:
+    """The three answers and every silo's row, the baseline's beside."""
+    runs = [(method, summary), *([baseline] if baseline else [])]
+    rounds = ", ".join(map(str, summary["rounds"]))
+    table = Table(
+        title=f"{' beside '.join(name for name, _ in runs)} — percent; {SELECTIONS[summary['selection']]} ({rounds})",
+        title_justify="left",
+    )
+    table.add_column("")
+    for name, _ in runs:
+        table.add_column(name, justify="right")
+        if name != runs[-1][0]:
+            table.add_column("own model", justify="right", style="dim")
+    table.add_column("own model", justify="right", style="dim")
+    numbers = [headline(content) for _, content in runs]
+    labels = {
+        "generalisation": "generalise: global model, unseen domain",
+        "personalisation": "personalise: silos' own models, at home",
+        "fairness": "fair: std over silos (lower is more even)",
+    }
+    for key in HEADLINES:
+        cells = [cell for found in numbers for cell in (percent(found[key]), "")]
+        table.add_row(labels[key], *cells, style="bold", end_section=key == "fairness")
+    by_silo = [{row["silo"]: row for row in content["silos"]} for _, content in runs]
+    for row in summary["silos"]:
+        label = f"{row['silo']} (unseen)" if row["unseen"] else row["silo"]
+        cells = []
+        for rows in by_silo:
+            found = rows.get(row["silo"], {})
+            cells += [percent(found.get("global")), percent(found.get("personal"))]
+        table.add_row(label, *cells)
+    return table
+
+
+def comparison_table(comparison: Mapping[str, Any]) -> Table:
+    """Methods x headlines: mean ± deviation over cells, then the paired difference to the first method."""
+    rows = compare_cells(comparison["methods"], comparison["cells"])
+    cells = f"{len(comparison['held_out'])} held-out domains x {len(comparison['seeds'])} seeds"
+    selection = SELECTIONS[comparison["cells"][0]["summary"]["selection"]]
+    first = comparison["methods"][0]
+    table = Table(title=f"percent, mean ± std over {cells}; {selection}", title_justify="left")
+    table.add_column("method")
+    for key in HEADLINES:
+        table.add_column(f"{key} {'(std, lower is better)' if key == 'fairness' else ''}", justify="right")
+        table.add_column(f"minus {first} ± s.e.", justify="right", style="dim")
+    for row in rows:
+        texts = []
+        for key in HEADLINES:
+            found = row[key]
+            texts.append(f"{percent(found['mean'])} ± {percent(found['std'])}")
+            texts.append(_difference(found))
+        table.add_row(row["method"], *texts)
+    return table
+
+
+def _difference(found: Mapping[str, Any]) -> str:
+    if found["difference"] is None:
+        return ""
+    error = f" ± {percent(found['error'])}" if found["error"] is not None else ""
+    return percent(found["difference"], sign=True) + error
+
+
+def comparison_csv(comparison: Mapping[str, Any]) -> str:
+    """One line per cell, so that any statistic can be recomputed."""
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(["method", "held_out", "seed", *HEADLINES, "gap_variance", "selection"])
+    for cell in comparison["cells"]:
+        summary = cell["summary"]
+        numbers = headline(summary)
+        writer.writerow(
+            [
+                *(cell[key] for key in ("method", "held_out", "seed")),
+                *(numbers[key] for key in HEADLINES),
+                summary["fairness"]["gap_variance"],
+                summary["selection"],
+            ]
+        )
+    return text.getvalue()
+
+
+def comparison_latex(comparison: Mapping[str, Any]) -> str:
+    """A booktabs table of the means and deviations."""
+    rows = compare_cells(comparison["methods"], comparison["cells"])
+    lines = [
+        "% percent, mean and standard deviation over "
+        f"{len(comparison['held_out'])} held-out domains and {len(comparison['seeds'])} seeds",
+        r"\begin{tabular}{lrrr}",
+        r"\toprule",
+        r"Method & Generalisation & Personalisation & Std over silos \\",
+        r"\midrule",
+    ]
+    for row in rows:
+        cells = [f"${percent(row[key]['mean'])} \\pm {percent(row[key]['std'])}$" for key in HEADLINES]
+        lines.append(f"{_escaped(row['method'])} & {' & '.join(cells)} \\\\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _escaped(text: str) -> str:
+    for character in "\\&%$#_{}":
+        text = text.replace(character, f"\\{character}" if character != "\\" else r"\textbackslash ")
+    return text.replace("|", r"\textbar{}")
+
+
+def methods_table(descriptions: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title=f"{len(descriptions)} methods; compose them with |, as in 'fedprox(mu=0.1) | fedheal'")
+    for column in ("name", "idea", "settings", "results about"):
+        table.add_column(column)
+    for found in descriptions:
+        settings = ", ".join(dict.fromkeys(f"{item['name']}={item['default']}" for item in found["settings"]))
+        table.add_row(found["name"], found["idea"], settings, found["results_about"])
+    return table

@@ -1,0 +1,409 @@
+"""Run golden cases against the project: `check.py FILE...`.
+
+Builds inputs and calls the project's own parts and functions by the case's keys; no formula of a method is repeated
+here. One line per case, a last line `N passed, N failed, N skipped`; exit 1 on a failure or when all were skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairsilo import round as rounds
+from fairsilo.config import TrainSettings
+from fairsilo.engine.host import Blueprint
+from fairsilo.engine.loop import Event, Loop
+from fairsilo.engine.sequential import Sequential
+from fairsilo.federation import Federation, SiloData, Split
+from fairsilo.messages import MODEL, Message, Reply
+from fairsilo.methods import method
+from fairsilo.models.networks import Output
+from fairsilo.part import Method
+from fairsilo.parts import simplex
+from fairsilo.parts.fairness_aware import equalise
+from fairsilo.parts.generalization_adjustment import adjust, gap, step_at
+from fairsilo.parts.mean_mixing import mixing_terms
+from fairsilo.server import Server
+from fairsilo.silo import Memory
+from fairsilo.tasks import Measure
+from fairsilo.vectors import BUFFER, COUNTER, PARAMETER, Layout, Slot
+
+Case = dict[str, Any]
+Pairs = Iterator[tuple[str, Any, Any]]  # what, got, expected
+
+
+def number(value: Any) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64)
+
+
+# ------------------------------------------------------------------------------------------- silos with quadratic losses
+class Point(nn.Module):
+    """A model that is one vector; its prediction is that vector."""
+
+    def __init__(self, start: Tensor) -> None:
+        super().__init__()
+        self.w = nn.Parameter(start.clone())
+
+    def forward(self, inputs: Tensor) -> Output:
+        return Output(self.w)
+
+
+@dataclass(frozen=True)
+class Quadratic:
+    """The cases' objective: 0.5 sum H (w - b)^2, with H and b in the targets."""
+
+    classes: int = 1
+    name: str = "classify"
+
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        return 0.5 * (targets[0, 0] * (prediction - targets[0, 1]).square()).sum()
+
+    def tally(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        return self.loss(prediction, targets).reshape(1)
+
+    def measure(self, tally: Tensor) -> Measure:
+        return Measure(float(tally[0]), 0.0, 1)
+
+
+def quadratic_run(
+    how: Method,
+    start: Any,
+    curvatures: Any,
+    optima: Any,
+    training: TrainSettings,
+    memory: dict[str, Memory] | None = None,
+) -> Iterator[Loop]:
+    """A whole federation of quadratics; yields the loop after each round."""
+    silos = []
+    for index, (curvature, optimum) in enumerate(zip(curvatures, optima, strict=True)):
+        split = Split(torch.zeros(1, 1), torch.stack([number(curvature), number(optimum)])[None])
+        silos.append(SiloData(f"s{index}", "d", split, split, split))
+    federation = Federation("quadratics", ("w",), tuple(silos))
+    task: Any = Quadratic()
+    plan = Blueprint(how, lambda *_: Point(number(start)), task, 1, training, seed=0)
+    engine = Sequential(plan, federation, strict=True)
+    engine.memory = memory or {}
+    states: list[tuple[Tensor, Memory, dict[str, Memory]]] = []
+
+    def listen(event: Event) -> None:
+        if event.kind == "round":
+            states.append((loop.server.vector, loop.server.memory.copy(), dict(engine.memory)))
+
+    loop = Loop(plan, federation, engine, listener=listen)
+    loop.run()
+    for vector, server_memory, silo_memory in states:
+        loop.server.vector, loop.server.memory, engine.memory = vector, server_memory, silo_memory
+        yield loop
+
+
+def plain_sgd(lr: float, steps: int, total: int = 1) -> TrainSettings:
+    return TrainSettings(rounds=total, epochs=steps, batch_size=1, lr=lr, momentum=0.0, weight_decay=0.0)
+
+
+# --------------------------------------------------------------------------------------- rounds with given local models
+class Rounds:
+    """A server that is fed ready-made updates: round.close_round with the case's local models."""
+
+    def __init__(self, how: Method, layout: Layout, start: Tensor, count: int, training: TrainSettings) -> None:
+        self.names = tuple(f"s{index}" for index in range(count))
+        self.answers: list[dict[str, float]] = []  # losses for the probes to come
+        self.server = Server(
+            method=how,
+            vector=start,
+            layout=layout,
+            silo_layout=layout,
+            names=self.names,
+            training=training,
+            rounds=training.rounds,
+            seed=0,
+            exchange=self._exchange,
+        )
+
+    def _exchange(self, kind: str, messages: dict[str, Message]) -> Iterator[Reply]:
+        losses = self.answers.pop(0)
+        for name in messages:
+            yield Reply(name, Message({}, {"loss": losses[name], "metric": 0.0, "samples": 1}))
+
+    def close(self, deltas: Iterable[Tensor], numbers: list[dict[str, float]] | None = None) -> Server:
+        self.server.round += 1
+        self.server.facts = {}
+        replies = [
+            Reply(name, Message({MODEL: delta.clone()}, {"samples": 1, "loss": 0.0, **(numbers[i] if numbers else {})}))
+            for i, (name, delta) in enumerate(zip(self.names, deltas, strict=True))
+        ]
+        rounds.close_round(self.server, rounds.screened(iter(replies), self.server.layout), quorum=1)
+        return self.server
+
+    def weights(self) -> list[float]:
+        return [self.server.weights[name] for name in self.names]
+
+    def remembered(self, part: str, entry: str) -> list[Any]:
+        kept = self.server.memory[part][entry]
+        return [kept[name] for name in self.names]
+
+
+def flat_layout(size: int) -> Layout:
+    return Layout([Slot("w", (size,), PARAMETER)], torch.float64)
+
+
+def flatten(arrays: Any) -> Tensor:
+    """A list of arrays, or a flat list, as one vector."""
+    return torch.cat([number(array).reshape(-1) for array in arrays])
+
+
+# ------------------------------------------------------------------------------------------------------------ the rules
+def scaffold_option2(case: Case) -> Pairs:
+    given, expected = case["inputs"], case["outputs"]
+    how = method("scaffold", server_lr=given["lr_global"])
+    training = plain_sgd(given["lr_local"], given["local_steps"], given["rounds"])
+    for index, loop in enumerate(quadratic_run(how, given["W0"], given["H"], given["b"], training)):
+        yield f"global {index}", loop.server.vector, expected["global_per_round"][index]
+        yield f"c {index}", loop.server.memory["control-variates"]["control"], expected["c_per_round"][index]
+        own = [memory["control-variates"]["control"] for _, memory in sorted(loop.engine.memory.items())]
+        yield f"c_i {index}", torch.stack(own), expected["ci_per_round"][index]
+
+
+def fedprox_local(case: Case) -> Pairs:
+    given = case["inputs"]
+    for steps in range(1, given["steps"] + 1):
+        how = method("fedprox", mu=given["mu"])
+        run = quadratic_run(how, given["w_global"], [given["H"]], [given["b"]], plain_sgd(given["lr"], steps))
+        yield f"w after {steps}", next(run).server.vector, case["outputs"]["w_trace"][steps - 1]
+
+
+def ditto_local(case: Case) -> Pairs:
+    given = case["inputs"]
+    for steps in range(1, given["steps"] + 1):
+        memory = {"s0": Memory({"personal-model": {"model": number(given["v0"])}})}
+        how = method("ditto", lam=given["lambda"])
+        training = plain_sgd(given["lr"], steps)
+        loop = next(quadratic_run(how, given["w_global"], [given["H"]], [given["b"]], training, memory))
+        got = loop.engine.memory["s0"]["personal-model"]["model"]
+        yield f"v after {steps}", got, case["outputs"]["v_trace"][steps - 1]
+
+
+def q_fedavg(case: Case) -> Pairs:
+    given = case["inputs"]
+    start = flatten(given["global"])
+    training = TrainSettings(lr=given["lr"])
+    run = Rounds(method("q-ffl", q=given["q"]), flat_layout(len(start)), start, len(given["locals"]), training)
+    losses = [{"q-fair.loss": loss} for loss in given["losses"]]
+    server = run.close([flatten(local) - start for local in given["locals"]], losses)
+    yield "new global", server.vector, flatten(case["outputs"]["new_global"])
+
+
+def ga_weight_adjust(case: Case) -> Pairs:
+    given = case["inputs"]
+    found = gap(number(given["before"]), number(given["after"]), "loss" if given["metric"] == "loss" else "accuracy")
+    got = adjust(number(given["weights"]), found, given["step_size"], denominator=given["denominator"])
+    expected = case["outputs"].get("recommended_weights", case["outputs"]["weights"])
+    yield "weights", got, expected
+
+
+def ga_schedule(case: Case) -> Pairs:
+    """By the functions, and where the divisor is the number of silos through whole rounds: the gap of a round is
+    reported, and its weights used, in the next one."""
+    given, expected = case["inputs"], case["outputs"]["weights_per_round"]
+    count, weights = len(given["weights0"]), number(given["weights0"])
+    metric = "loss" if given["metric"] == "loss" else "accuracy"
+    for index, (own, received) in enumerate(zip(given["before"], given["after"], strict=True)):
+        step = step_at(given["d"], "released", index, given["R"])
+        yield f"step {index}", step, case["outputs"]["step_per_round"][index]
+        weights = adjust(weights, gap(number(own), number(received), metric), step, denominator=given["denominator"])
+        yield f"weights {index}", weights, expected[index]
+    if given["denominator"] != count:
+        return
+    how = method("ga", step_size=given["d"], metric=metric, warmup=0)
+    run = Rounds(how, flat_layout(1), number([0.0]), count, TrainSettings(rounds=given["R"]))
+    after = [given["before"][0], *given["after"]]  # nothing was aggregated before the first round
+    before = [*given["before"], given["before"][-1]]
+    for index, (received, own) in enumerate(zip(after, before, strict=True)):
+        numbers = [
+            {"gap.received": r, "gap.own": o, "gap.received_metric": r, "gap.own_metric": o}
+            for r, o in zip(received, own, strict=True)
+        ]
+        run.close([number([0.0])] * count, numbers)
+        if index:
+            yield f"weights of round {index - 1}", run.weights(), expected[index - 1]
+
+
+def faa(case: Case) -> Pairs:
+    given, expected = case["inputs"], case["outputs"]
+    weights, perturbed = number(given["weights"]), number(given["weights_perturbed"])
+    gaps, moved = number(given["gap"]), number(given["gap_perturbed"])
+    found = equalise(weights, gaps, perturbed, moved, given["flat"], given["limit"])
+    yield "weights", found.weights, expected["weights"]
+    yield "status", found.status, expected["status"]
+    yield "slopes", found.slopes, expected["K_used"]
+    if expected["G_star"] is not None:
+        yield "equal gap", found.gap, expected["G_star"]
+        yield "before clipping", found.unclipped, expected["weights_eq10"]
+    for step in (0.2, 0.3):  # where the perturbation is GA's, the whole round must give the same
+        if torch.allclose(adjust(weights, gaps, step), perturbed, rtol=0, atol=1e-14):
+            yield f"weights of a round, step {step}", _faa_round(given, step), expected["weights"]
+
+
+def _faa_round(given: Case, step: float) -> list[float]:
+    count = len(given["weights"])
+    how = method("faa", step_size=step, schedule="constant", warmup=0, flat=given["flat"], limit=given["limit"])
+    run = Rounds(how, flat_layout(1), number([0.0]), count, TrainSettings(rounds=1))
+    run.server.memory["fairness-aware"] = {"weights": dict(zip(run.names, given["weights"], strict=True))}
+    run.answers = [dict(zip(run.names, given[key], strict=True)) for key in ("gap", "gap_perturbed")]
+    no_loss = {"gap.received": 0.0, "gap.own": 0.0, "gap.received_metric": 0.0, "gap.own_metric": 0.0}
+    run.close([number([0.0])] * count, [no_loss] * count)
+    return run.weights()
+
+
+def fedheal_released(case: Case) -> Pairs:
+    given = case["inputs"]
+    layout = _state_layout(given["global0"], given["parameter_names"])
+    floats = layout.floats
+    start = layout.pack({name: number(value) for name, value in given["global0"].items()})
+    how = method("fedheal", tau=given["tau"], beta=given["beta"], mask_buffers=True)
+    run = Rounds(how, layout, start, len(given["deltas"][0]), TrainSettings(rounds=len(given["deltas"])))
+    for index, (deltas, expected) in enumerate(zip(given["deltas"], case["outputs"]["rounds"], strict=False)):
+        before, kept = run.server.vector, run.weights() if index else []
+        pack = [layout.pack({name: number(value) for name, value in delta.items()}) for delta in deltas]
+        server = run.close(pack)
+        if "error" in expected:  # all distances are 0: the model and the weights of the round before stay
+            yield f"global {index}", server.vector[:floats], before[:floats]
+            yield f"weights {index}", run.weights(), kept
+            return
+        yield f"weights {index}", run.weights(), expected["weights"]
+        yield f"distances {index}", server.facts["distances"], expected["distances"]
+        yield f"sums {index}", run.remembered("distance-weights", "weights"), expected["unnormalised_weights"]
+        yield f"momenta {index}", run.remembered("distance-weights", "momenta"), expected["delta_weights"]
+        mask = torch.stack([_floats(layout, state) for state in expected["masks"]])
+        yield f"masks {index}", server.facts["mask"].double(), mask
+        history = torch.stack([_floats(layout, state) for state in expected["increase_history"]])
+        yield f"history {index}", torch.stack(run.remembered("consistency-mask", "history")), history
+        # counters: the released code truncates a masked mean of them, ours take the maximum
+        yield f"global {index}", server.vector[:floats], _floats(layout, expected["new_global"])
+
+
+def fedheal_paper(case: Case) -> Pairs:
+    given = case["inputs"]
+    layout = flat_layout(len(given["W0"]))
+    how = method("fedheal", tau=given["tau"], beta=given["beta"], variant="paper")
+    run = Rounds(how, layout, number(given["W0"]), len(given["p0"]), TrainSettings(rounds=len(given["deltas"])))
+    run.server.memory["distance-weights"] = {"weights": dict(zip(run.names, given["p0"], strict=True))}
+    for index, (deltas, expected) in enumerate(zip(given["deltas"], case["outputs"]["rounds"], strict=True)):
+        server = run.close([number(delta) for delta in deltas])
+        yield f"l {index}", torch.stack(run.remembered("consistency-mask", "history")), expected["l"]
+        yield f"important {index}", server.facts["mask"].double(), expected["important"]
+        yield f"distance {index}", server.facts["distances"], expected["distance"]
+        yield f"delta p {index}", run.remembered("distance-weights", "momenta"), expected["delta_p"]
+        yield f"p {index}", run.weights(), expected["p"]
+        yield f"global {index}", server.vector, expected["new_global"]
+
+
+def _state_layout(state: Case, parameters: list[str]) -> Layout:
+    slots = []
+    for name, value in state.items():
+        role = PARAMETER if name in parameters else COUNTER if isinstance(value, int) else BUFFER
+        slots.append(Slot(name, tuple(number(value).shape), role))
+    return Layout(slots, torch.float64)
+
+
+def _floats(layout: Layout, state: Case) -> Tensor:
+    return layout.pack({name: number(value) for name, value in state.items()})[: layout.floats]
+
+
+def fedmix_loss(case: Case) -> Pairs:
+    given, expected = case["inputs"], case["outputs"]
+    scaled = ((1 - given["lambda"]) * number(given["x"])).requires_grad_(True)
+    prediction = F.linear(scaled, number(given["W"]))
+    loss = F.cross_entropy(prediction, torch.tensor(given["y"]))
+    terms = mixing_terms(loss, prediction, scaled, number(given["x_mean"]), number(given["y_mean"]), given["lambda"])
+    for key, term in zip(("l1", "l2", "l3"), terms, strict=True):
+        yield key, term.detach(), expected[key]
+    yield "total", sum(term.detach() for term in terms), expected["total"]
+
+
+def simplex_projection(case: Case) -> Pairs:
+    got = simplex.project(number(case["inputs"]["y"]))
+    yield "x", got, case["outputs"]["x"]
+    yield "x_easyfl", got, case["outputs"]["x_easyfl"]
+
+
+RULES: dict[str, Callable[[Case], Pairs]] = {
+    rule.__name__: rule
+    for rule in (
+        scaffold_option2,
+        fedprox_local,
+        ditto_local,
+        q_fedavg,
+        ga_weight_adjust,
+        ga_schedule,
+        faa,
+        fedheal_released,
+        fedheal_paper,
+        fedmix_loss,
+        simplex_projection,
+    )
+}
+
+
+# ------------------------------------------------------------------------------------------------------------ comparing
+def parsed(value: Any) -> Any:
+    """JSON as the golden files write it: non-finite numbers are texts."""
+    if isinstance(value, list):
+        return [parsed(item) for item in value]
+    if isinstance(value, dict):
+        return {key: parsed(item) for key, item in value.items()}
+    return float(value) if value in ("nan", "inf", "-inf") else value
+
+
+def differs(got: Any, expected: Any, tolerance: dict[str, float]) -> str:
+    """Empty where the two agree within the tolerance, else what is wrong."""
+    if isinstance(expected, str):
+        return "" if got == expected else f"{got!r} instead of {expected!r}"
+    one, other = torch.as_tensor(got, dtype=torch.float64), torch.as_tensor(expected, dtype=torch.float64)
+    if one.shape != other.shape:
+        return f"shape {tuple(one.shape)} instead of {tuple(other.shape)}"
+    away = (one - other).abs() - tolerance["atol"] - tolerance["rtol"] * other.abs()
+    return "" if bool((away <= 0).all()) else f"off by {float((one - other).abs().max()):.3g}"
+
+
+def check(case: Case) -> tuple[str, str]:
+    """('passed' | 'failed' | 'skipped', why)."""
+    rule = RULES.get(case["rule"])
+    if rule is None:
+        return "skipped", "rule not implemented"
+    compared = 0
+    try:
+        for what, got, expected in rule(parsed(case)):
+            compared += 1
+            wrong = differs(got, expected, case["tolerance"])
+            if wrong:
+                return "failed", f"{what}: {wrong}"
+    except NotImplementedError as reason:
+        return "skipped", str(reason)
+    except Exception as problem:  # noqa: BLE001 - a case that breaks is a failure, not the end of the run
+        return "failed", f"{type(problem).__name__}: {problem}"
+    return ("passed", f"{compared} values") if compared else ("failed", "nothing was compared")
+
+
+def main(files: list[str]) -> int:
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    for file in files:
+        content = json.loads(Path(file).read_text(encoding="utf-8"))
+        for case in content["cases"]:
+            case.setdefault("tolerance", content["tolerance"])
+            verdict, why = check(case)
+            counts[verdict] += 1
+            print(f"{verdict:8s}{content['method']}/{case['name']} [{case['rule']}] {why}")
+    print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+    return 1 if counts["failed"] or not counts["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

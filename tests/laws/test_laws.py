@@ -1,0 +1,346 @@
+"""What must hold for every method of the catalogue, its variants and compositions."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import tiny
+from fairsilo.engine.base import Engine
+from fairsilo.engine.host import Blueprint
+from fairsilo.engine.loop import Event
+from fairsilo.engine.processes import Pool, Processes
+from fairsilo.errors import QuorumError
+from fairsilo.federation import Federation
+from fairsilo.messages import MODEL, Failure, Message, Reply
+from fairsilo.methods import method
+from fairsilo.metrics import mean, results
+from fairsilo.round import measure  # noqa: F401 - the law suite runs methods through round.py alone
+
+LONGER = dataclasses.replace(tiny.TRAINING, rounds=8, epochs=2)
+FULL_BATCH = dataclasses.replace(tiny.TRAINING, batch_size=64, epochs=3)
+
+
+@pytest.mark.parametrize("how", tiny.ALL)
+def test_the_model_its_results_are_about_improves(how: str, people: Federation) -> None:
+    history, loop = tiny.run(how, people, LONGER)
+    about = loop.blueprint.method.about
+    last = mean(results(history.rows, [8], about, "test").values())
+    untrained = tiny.plan(how, LONGER).flat().read()
+    engine = loop.engine
+    sent = {name: Message({MODEL: loop.blueprint.flat().layout.to_wire(untrained)}) for name in people.names}
+    engine.memory = {}
+    first = mean(
+        float(reply.answer.numbers["global.test.metric"])
+        for reply in engine.ask("evaluate", 0, sent)
+        if isinstance(reply.answer, Message)
+    )
+    assert last > max(first, 1 / 3) + 0.2
+    losses = [mean(record["train_loss"].values()) for record in history.rounds]
+    assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("how", tiny.ALL)
+def test_engines_agree_to_the_last_bit(how: str, people: Federation, pool: Pool) -> None:
+    def processes(blueprint: Blueprint, silos: Federation) -> Engine:
+        return Processes(blueprint, silos, pool)
+
+    one, _ = tiny.run(how, people)
+    other, _ = tiny.run(how, people, engine=processes)
+    assert tiny.numbers(one) == tiny.numbers(other)
+
+
+@pytest.mark.parametrize("how", tiny.ALL)
+def test_same_seed_same_numbers_other_seed_others(how: str, people: Federation) -> None:
+    one, again, other = (tiny.run(how, people, seed=seed)[0] for seed in (0, 0, 1))
+    assert tiny.numbers(one) == tiny.numbers(again)
+    assert one.vector.tolist() != other.vector.tolist()
+
+
+@pytest.mark.parametrize("how", tiny.ALL)
+def test_order_of_silos_is_irrelevant(how: str, people: Federation) -> None:
+    turned = Federation(people.name, people.classes, people.silos[::-1], people.unseen)
+    assert tiny.numbers(tiny.run(how, people)[0]) == tiny.numbers(tiny.run(how, turned)[0])
+
+
+@pytest.mark.parametrize("how", [how for how in tiny.ALL if "fedmix" not in how])
+def test_names_of_silos_are_irrelevant(how: str, people: Federation) -> None:
+    """Other names, so another order of summation; whole-set batches, so that the order inside one is all that differs.
+
+    FedMix draws its mixtures from streams keyed by name, so its numbers do change.
+    """
+    names = {"a": "z", "b": "m", "c": "d"}
+    renamed = [dataclasses.replace(silo, name=names[silo.name]) for silo in people.silos]
+    other = Federation(people.name, people.classes, tuple(renamed), people.unseen)
+    one, two = (tiny.run(how, silos, FULL_BATCH)[0].vector for silos in (people, other))
+    # a tie of a float sum may flip one sign-consistency bit of FPHL; nothing else may move by more than rounding
+    close = torch.isclose(one, two, rtol=1e-3, atol=2e-4)
+    assert close.float().mean() > (0.97 if "heal" in how or "fphl" in how else 0.9999)
+
+
+@pytest.mark.parametrize("how", tiny.ALL)
+@pytest.mark.parametrize("sampling", ["uniform", "size"])
+def test_partial_participation(how: str, sampling: str, people: Federation) -> None:
+    training = dataclasses.replace(tiny.TRAINING, rounds=5, participation="2", sampling=sampling)
+    history, loop = tiny.run(how, people, training)
+    assert torch.isfinite(history.vector).all()
+    assert all(len(record["counted"]) == 2 for record in history.rounds)
+    weights = history.rounds[-1]["weights"]
+    if not any(part.ignores_weights for part in loop.blueprint.method.parts):
+        assert math.isclose(sum(weights.values()), 1, abs_tol=1e-9)
+        assert set(weights) == set(history.rounds[-1]["participants"])
+
+
+def test_participation_by_share_draws_anew_each_round(people: Federation) -> None:
+    training = dataclasses.replace(tiny.TRAINING, rounds=8, participation="0.34")
+    history, _ = tiny.run("fedavg", people, training)
+    drawn = [tuple(record["participants"]) for record in history.rounds]
+    assert all(len(names) == 1 for names in drawn)
+    assert len(set(drawn)) > 1
+
+
+# ------------------------------------------------------------------------------------------------- kills and resumption
+STAGES = ("start", "opened", "reply", "trained", "closed", "evaluated", "saved", "round")
+
+
+class Crash(BaseException):
+    """Not an Exception: nothing may catch it."""
+
+
+@pytest.mark.parametrize("how", tiny.ALL)
+def test_a_crash_at_any_stage_and_resume_gives_the_same_numbers(how: str, people: Federation, tmp_path: Path) -> None:
+    whole = tiny.numbers(tiny.run(how, people, folder=tmp_path / "whole")[0])
+    for stage in STAGES:
+
+        def crash(event: Event, stage: str = stage) -> None:
+            if event.kind == stage and event.round >= (0 if stage == "start" else 2):
+                raise Crash
+
+        folder = tmp_path / stage
+        with pytest.raises(Crash):
+            tiny.run(how, people, folder=folder, listener=crash)
+        resumed, _ = tiny.run(how, people, folder=folder)
+        assert tiny.numbers(resumed) == whole, stage
+
+
+def test_resume_with_sparse_checkpoints_repeats_the_lost_rounds(people: Federation, tmp_path: Path) -> None:
+    training = dataclasses.replace(tiny.TRAINING, rounds=5)
+    whole = tiny.numbers(tiny.run("scaffold", people, training, folder=tmp_path / "whole", checkpoint_every=2)[0])
+
+    def crash(event: Event) -> None:
+        if event.kind == "opened" and event.round == 4:
+            raise Crash
+
+    with pytest.raises(Crash):
+        tiny.run("scaffold", people, training, folder=tmp_path / "cut", listener=crash, checkpoint_every=2)
+    resumed, _ = tiny.run("scaffold", people, training, folder=tmp_path / "cut", checkpoint_every=2)
+    assert tiny.numbers(resumed) == whole
+
+
+def test_a_kept_optimiser_survives_resumption(people: Federation, tmp_path: Path) -> None:
+    for optimizer in ("sgd", "adam"):
+        training = dataclasses.replace(tiny.TRAINING, keep_optimizer_state=True, optimizer=optimizer, lr=0.01)
+        whole = tiny.numbers(tiny.run("fedavg", people, training, folder=tmp_path / f"{optimizer}-whole")[0])
+        fresh = dataclasses.replace(training, keep_optimizer_state=False)
+        assert tiny.numbers(tiny.run("fedavg", people, fresh)[0])["vector"] != whole["vector"]
+
+        def crash(event: Event) -> None:
+            if event.kind == "closed" and event.round == 2:
+                raise Crash
+
+        with pytest.raises(Crash):
+            tiny.run("fedavg", people, training, folder=tmp_path / optimizer, listener=crash)
+        assert tiny.numbers(tiny.run("fedavg", people, training, folder=tmp_path / optimizer)[0]) == whole
+
+
+def _run_until_killed(how: str, folder: Path) -> None:
+    """In a child process: SIGKILL at the worst moment, the update of round 2 half gathered."""
+    import os
+    import signal
+
+    torch.set_num_threads(1)
+
+    def kill(event: Event) -> None:
+        if event.kind == "reply" and event.round == 2 and event.silo == "b":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    tiny.run(how, tiny.federation(), folder=folder, listener=kill)
+
+
+@pytest.mark.parametrize("how", tiny.KINDS)
+def test_a_real_kill_and_resume_gives_the_same_numbers(how: str, people: Federation, tmp_path: Path) -> None:
+    import torch.multiprocessing as multiprocessing
+
+    child = multiprocessing.get_context("spawn").Process(target=_run_until_killed, args=(how, tmp_path / "killed"))
+    child.start()
+    child.join(60)
+    assert child.exitcode == -9
+    resumed, _ = tiny.run(how, people, folder=tmp_path / "killed")
+    assert tiny.numbers(resumed) == tiny.numbers(tiny.run(how, people, folder=tmp_path / "whole")[0])
+
+
+# --------------------------------------------------------------------------------------------------------------- faults
+class Tampered:
+    """An engine in which one silo's update is spoilt in one round."""
+
+    def __init__(self, engine: Engine, fault: str, round_: int = 2, silos: tuple[str, ...] = ("b",)) -> None:
+        self.engine, self.fault, self.round, self.silos = engine, fault, round_, silos
+
+    @property
+    def memory(self):  # type: ignore[no-untyped-def]
+        return self.engine.memory
+
+    @memory.setter
+    def memory(self, value) -> None:  # type: ignore[no-untyped-def]
+        self.engine.memory = value
+
+    @property
+    def personal(self):  # type: ignore[no-untyped-def]
+        return self.engine.personal
+
+    def ask(self, kind: str, round_: int, messages: dict[str, Message]):  # type: ignore[no-untyped-def]
+        for reply in self.engine.ask(kind, round_, messages):
+            if kind == "train" and round_ == self.round and reply.silo in self.silos:
+                reply = self._spoilt(reply)
+            yield reply
+
+    def _spoilt(self, reply: Reply) -> Reply:
+        if self.fault == "raises":
+            return Reply(reply.silo, Failure("error", "ValueError: no data today"))
+        assert isinstance(reply.answer, Message)
+        if self.fault == "nan":
+            reply.answer.tensors[MODEL][3] = float("nan")
+        elif self.fault == "infinite number":
+            reply.answer.numbers["loss"] = float("inf")
+        elif self.fault == "samples":
+            reply.answer.numbers["samples"] = 0
+        elif self.fault == "no model":
+            del reply.answer.tensors[MODEL]
+        else:
+            reply.answer.tensors[MODEL] = reply.answer.tensors[MODEL][:-1]
+        return reply
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+FAULTS = {
+    "nan": "not finite",
+    "short": "malformed",
+    "raises": "error",
+    "infinite number": "not finite",
+    "samples": "malformed",
+    "no model": "malformed",
+}
+
+
+@pytest.mark.parametrize("how", tiny.ALL)
+@pytest.mark.parametrize("fault", ["nan", "short", "raises"])
+def test_a_bad_update_is_left_out_named_and_counted(how: str, fault: str, people: Federation) -> None:
+    history, _ = tiny.run(how, people, wrap=lambda engine: Tampered(engine, fault))
+    second = history.rounds[1]
+    assert second["counted"] == ["a", "c"]
+    (failure,) = second["failures"]
+    assert (failure["silo"], failure["exchange"], failure["kind"]) == ("b", "train", FAULTS[fault])
+    assert history.rounds[2]["counted"] == ["a", "b", "c"]
+    assert torch.isfinite(history.vector).all()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_is_left_after_a_bad_update_is_the_mean_of_the_others(fault: str, people: Federation) -> None:
+    one_round = dataclasses.replace(tiny.TRAINING, rounds=1)
+    spoilt, _ = tiny.run("fedavg", people, one_round, wrap=lambda engine: Tampered(engine, fault, round_=1))
+    others = Federation(people.name, people.classes, (people["a"], people["c"]), people.unseen)
+    assert torch.equal(spoilt.vector, tiny.run("fedavg", others, one_round)[0].vector)
+
+
+@pytest.mark.parametrize("how", tiny.KINDS)
+def test_below_quorum_the_run_stops_and_can_be_resumed(how: str, people: Federation, tmp_path: Path) -> None:
+    with pytest.raises(QuorumError, match="round 2 stopped: 1 of 3 silos gave a usable update, and the quorum is 2"):
+        tiny.run(how, people, folder=tmp_path, wrap=lambda engine: Tampered(engine, "raises", silos=("a", "b")))
+    resumed, _ = tiny.run(how, people, folder=tmp_path)
+    assert tiny.numbers(resumed) == tiny.numbers(tiny.run(how, people)[0])
+
+
+@pytest.mark.parametrize("how", tiny.ALL)
+def test_a_silo_that_fails_half_way_remembers_nothing_of_it(how: str, people: Federation) -> None:
+    _, loop = tiny.run(how, people)
+    engine = loop.engine
+    before = {name: memory.copy() for name, memory in engine.memory.items()}
+    frozen = {
+        (name, part, key): value.clone()
+        for name, memory in before.items()
+        for part, entries in memory.items()
+        for key, value in entries.items()
+        if isinstance(value, torch.Tensor)
+    }
+    loop.server.round = 4
+    from fairsilo.round import open_round
+
+    message = open_round(loop.server, ["a"], {})["a"]
+    message.tensors[MODEL] = torch.full_like(message.tensors[MODEL], float("nan"))
+    (reply,) = engine.ask("train", 4, {"a": message})
+    assert isinstance(reply.answer, Failure)
+    for (name, part, key), value in frozen.items():
+        assert torch.equal(engine.memory[name][part][key], value)
+    assert engine.memory["a"].keys() == before["a"].keys() if "a" in before else "a" not in engine.memory
+
+
+# --------------------------------------------------------------------------------------------------------------- limits
+def _alone(people: Federation) -> Federation:
+    return Federation(people.name, people.classes, (people["a"],), people.unseen)
+
+
+def _equal(people: Federation) -> Federation:
+    twins = [dataclasses.replace(people["a"], name=name) for name in ("a1", "a2", "a3")]
+    return Federation(people.name, people.classes, tuple(twins), people.unseen)
+
+
+NEUTRAL = ("scaffold", "ga(warmup=0)", "faa(warmup=0)", "fael", "fael(variant=paper)", "ditto", "fedbn")
+
+
+@pytest.mark.parametrize("how", NEUTRAL)
+@pytest.mark.parametrize("shape", [_alone, _equal])
+def test_one_silo_and_equal_silos_give_fedavg(how: str, shape, people: Federation) -> None:  # type: ignore[no-untyped-def]
+    silos = shape(people)
+    plain = dataclasses.replace(FULL_BATCH, momentum=0.0)
+    ours, _ = tiny.run(how, silos, plain)
+    fedavg, _ = tiny.run("fedavg", silos, plain)
+    torch.testing.assert_close(ours.vector, fedavg.vector, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("how", "weighting"),
+    [
+        ("fedprox(mu=0)", "samples"),
+        ("fedmix(lam=0)", "samples"),
+        ("ditto(lam=0)", "samples"),
+        ("fedheal(variant=paper, tau=0, beta=0)", "samples"),
+        ("fphl(variant=paper, tau=0)", "samples"),
+        ("fael(variant=paper, beta=0)", "samples"),
+        ("fael(beta=0)", "uniform"),
+        ("q-ffl(q=0)", "uniform"),
+        ("ga(step_size=0, warmup=0)", "uniform"),
+        ("faa(step_size=0, warmup=0)", "uniform"),
+        ("ga(warmup=99)", "uniform"),
+        ("faa(warmup=99)", "uniform"),
+    ],
+)
+def test_limits_are_fedavg(how: str, weighting: str, people: Federation) -> None:
+    training = dataclasses.replace(tiny.TRAINING, weighting=weighting)
+    ours, _ = tiny.run(how, people, training)
+    fedavg, _ = tiny.run("fedavg", people, training)
+    torch.testing.assert_close(ours.vector, fedavg.vector, rtol=1e-4, atol=1e-5)
+
+
+def test_running_sum_and_matrix_give_the_same_mean(people: Federation) -> None:
+    """FedAvg streams; the same rule through the matrix of updates must agree, buffers and counters included."""
+    matrix = method("fphl(variant=paper, tau=0)")
+    assert matrix.individual_updates
+    assert not method("fedavg").individual_updates
+    one, two = (tiny.run(how, people)[0].vector for how in (matrix, "fedavg"))
+    torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,499 @@
+"""The HTML report: its numbers, its self-containment, and what it says of short, broken or hostile runs."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from fairsilo.config import TrainSettings
+from fairsilo.engine.host import Blueprint
+from fairsilo.engine.loop import Loop
+from fairsilo.engine.sequential import Sequential
+from fairsilo.errors import FairsiloError
+from fairsilo.federation import Federation, SiloData, Split
+from fairsilo.methods import method
+from fairsilo.metrics import gaps, headline, results, summarise
+from fairsilo.report import charts, page
+from fairsilo.report.charts import Bar, Series
+from fairsilo.report.page import read_run, write_report
+from fairsilo.store import Store
+from fairsilo.tasks import Classify
+
+SILOS = ("art", "clipart", "photo")
+EVALUATE = {"selection": "last", "ddof": 0, "metric": "accuracy"}
+
+
+def value(number: int, place: int, shift: float) -> float:
+    """Made-up but reproducible shares, different everywhere."""
+    return 0.3 + 0.04 * number + 0.07 * place + shift + 0.01 * ((number * 7 + place * 3) % 5)
+
+
+def metric_rows(rounds: int, silos: tuple[str, ...], unseen: tuple[str, ...], validation: bool, shift: float) -> list:
+    rows = []
+    for number in range(1, rounds + 1):
+        for place, name in enumerate((*silos, *unseen)):
+            for model in ("global",) if name in unseen else ("global", "personal"):
+                for split in ("validation", "test") if validation and name not in unseen else ("test",):
+                    metric = value(number, place, shift + (0.05 if model == "personal" else 0.0))
+                    found = {"round": number, "silo": name, "domain": name, "unseen": name in unseen, "model": model}
+                    rows.append({**found, "split": split, "loss": 2 - metric, "metric": metric, "samples": 1234})
+    return rows
+
+
+def round_rows(rounds: int, silos: tuple[str, ...], extra: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
+    train = {"kind": "train", "asked": len(silos), "answered": len(silos), "bytes_down": 3000, "bytes_up": 3300}
+    evaluate = {"kind": "evaluate", "asked": len(silos), "answered": len(silos), "bytes_down": 3000, "bytes_up": 0}
+    return [
+        {
+            "round": number,
+            "participants": list(silos),
+            "counted": list(silos),
+            "weights": dict.fromkeys(silos, 1 / len(silos)),
+            "train_loss": dict.fromkeys(silos, 1 / number),
+            "exchanges": [{**train, "seconds": 0.5}, {**evaluate, "seconds": 0.25}],
+            "failures": [],
+            "notes": [],
+            "seconds": 0.8,
+            **extra.get(number, {}),
+        }
+        for number in range(1, rounds + 1)
+    ]
+
+
+def make(
+    folder: Path,
+    name: str = "faa",
+    *,
+    rounds: int = 6,
+    silos: tuple[str, ...] = SILOS,
+    unseen: tuple[str, ...] = ("sketch",),
+    validation: bool = True,
+    shift: float = 0.0,
+    evaluate: dict[str, Any] | None = None,
+    extra: dict[int, dict[str, Any]] | None = None,
+    **info: Any,
+) -> Path:
+    store = Store(folder)
+    store.create()
+    store.append("metrics", metric_rows(rounds, silos, unseen, validation, shift))
+    store.append("rounds", round_rows(rounds, silos, extra or {}))
+    config = {"method": name, "model": "small-cnn", "seed": 7, "data": {"name": "glyphs"}, "train": {"rounds": 6}}
+    (folder / "config.yaml").write_text(yaml.safe_dump({**config, "evaluate": evaluate or EVALUATE}), encoding="utf-8")
+    facts = {"status": "finished", "method": name, "method_sends": [], "about": "global", "version": "9.8.7"}
+    store.write_json("run.json", {**facts, "seconds": 75.0, **info})
+    return folder
+
+
+def read(folder: Path) -> str:
+    return write_report(folder).read_text(encoding="utf-8")
+
+
+def words(content: str) -> str:
+    """What a reader sees, without mark-up and with plain spaces."""
+    body = re.sub(r"<style>.*?</style>|<title>.*?</title>", "", content, flags=re.DOTALL)
+    return html.unescape(re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", body))).replace("\u00a0", " ")
+
+
+def part(content: str, name: str) -> str:
+    found = re.search(rf'<section id="{name}">(.*?)</section>', content, re.DOTALL)
+    assert found, name
+    return found.group(1)
+
+
+def card(content: str, title: str) -> str:
+    found = re.search(rf'<div class="card"><h2>{title}</h2>(.*?)</div>', content, re.DOTALL)
+    assert found, title
+    return found.group(1)
+
+
+class Balance(HTMLParser):
+    """Fails on a tag that is closed in the wrong place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag not in ("meta",):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def check_well_formed(content: str) -> int:
+    parser = Balance()
+    parser.feed(content)
+    assert parser.open == []
+    drawings = re.findall(r"<svg.*?</svg>", content, re.DOTALL)
+    for drawing in drawings:
+        root = ElementTree.fromstring(drawing)
+        assert root.get("aria-hidden") == "true" or (root.get("role") == "img" and root.find("title") is not None)
+        assert "nan" not in re.sub(r"<title>.*?</title>", "", drawing)
+    return len(drawings)
+
+
+# ------------------------------------------------------------------------------------------------------- numbers
+@pytest.mark.parametrize(
+    ("selection", "ddof", "about"),
+    [("last", 0, "global"), ("last5", 1, "personal"), ("source-validation", 0, "global"), ("oracle", 1, "global")],
+)
+def test_cards_and_table_show_the_summary(tmp_path: Path, selection: str, ddof: int, about: str) -> None:
+    evaluate = {**EVALUATE, "selection": selection, "ddof": ddof}
+    content = read(make(tmp_path / "run", evaluate=evaluate, about=about))
+    expected = summarise(Store(tmp_path / "run").rows("metrics"), about, selection, ddof)
+    three = headline(expected)
+    recent = expected["generalisation"]["recent_std"]
+    assert f"{three['generalisation']:.1%}"[:-1] in card(content, "Generalisation")
+    assert f"± {recent * 100:.1f}<" in card(content, "Generalisation")
+    assert "over the last 5 evaluations" in card(content, "Generalisation")
+    assert f"{three['personalisation']:.1%}"[:-1] in card(content, "Personalisation")
+    assert f"± {expected['personalisation']['std_silos'] * 100:.1f}<" in card(content, "Personalisation")
+    assert f"{three['fairness'] * 100:.1f} <small>points" in card(content, "Fairness")
+    assert ("sample" if ddof else "population") + " standard deviation" in card(content, "Fairness")
+    table = re.findall(r"<tr><th scope=\"row\">(.*?)</tr>", part(content, "silos"))
+    for silo, row in zip(expected["silos"], table, strict=True):
+        shown = words(row)
+        assert silo["silo"] in shown
+        assert "1,234" in shown
+        assert ("unseen" in shown) == silo["unseen"]
+        for key in ("global", "personal"):
+            assert silo[key] is None or f"{silo[key] * 100:.1f} %" in shown
+        assert silo["gap"] is None or f"{silo['gap']:.3f}".replace("-", "−") in shown
+
+
+def test_worst_and_best_silo_are_named(tmp_path: Path) -> None:
+    content = read(make(tmp_path / "run"))
+    known = {s["silo"]: s["global"] for s in read_run(tmp_path / "run").summary["silos"] if not s["unseen"]}
+    worst, best = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
+    expected = f"worst {worst} {known[worst] * 100:.1f} %, best {best} {known[best] * 100:.1f} %"
+    assert expected in words(card(content, "Fairness"))
+
+
+def test_difference_to_the_baseline_has_the_right_sign_and_word(tmp_path: Path) -> None:
+    folder = make(tmp_path / "run", shift=0.023)
+    make(folder / "baseline", "fedavg")
+    content = read(folder)
+    assert 'difference good">+2.3 points against fedavg<' in card(content, "Generalisation")
+    assert "no difference to fedavg" in card(content, "Fairness")
+    turned = make(tmp_path / "turned")
+    make(turned / "baseline", "fedprox(mu=0.1) | fedheal", shift=0.1)
+    assert 'difference bad">−10.0 points against fedprox(mu=0.1) | fedheal<' in card(read(turned), "Personalisation")
+    assert "significan" not in content
+    assert "not equally far" not in content
+    short = make(tmp_path / "short", rounds=4, status="stopped")
+    make(short / "baseline", "fedavg")
+    assert "not equally far: round 4 against round 6 of the baseline" in read(short)
+    assert "One run, one seed (7)" in content
+
+
+@pytest.mark.parametrize(("place", "word"), [(0, "less even"), (2, "more even")])
+def test_a_smaller_spread_is_better(tmp_path: Path, place: int, word: str) -> None:
+    folder = make(tmp_path / "run")
+    make(folder / "baseline", "fedavg")
+    rows = Store(folder).rows("metrics")
+    for row in rows:  # pull the worst silo down, or the best one towards the others
+        row["metric"] -= 0.1 if row["silo"] == SILOS[place] else 0.0
+    Store(folder).write_text("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    shown = card(read(folder), "Fairness")
+    assert word in shown
+    assert f"difference {'good' if word == 'more even' else 'bad'}" in shown
+
+
+def test_history_is_what_the_metrics_give_in_every_round(tmp_path: Path) -> None:
+    folder = make(tmp_path / "run")
+    rows = [row for row in Store(folder).rows("metrics") if (row["round"], row["silo"]) != (3, "art")]
+    Store(folder).write_text("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    run = read_run(folder)
+    for number, values in page.history(run, "personal", "test").items():
+        assert values == results(rows, [number], "personal", "test")
+    assert page.gap_history(run) == {n: gaps(rows, n) for n in range(1, 7)}
+
+
+def test_costs_are_set_against_a_plain_round(tmp_path: Path) -> None:
+    probe = {"kind": "probe", "asked": 3, "answered": 3, "bytes_down": 6000, "bytes_up": 300, "seconds": 1.0}
+    plain = round_rows(1, SILOS, {})[0]["exchanges"]
+    folder = make(tmp_path / "run", extra={n: {"exchanges": [*plain, probe]} for n in range(1, 7)})
+    shown = words(part(read(folder), "costs"))
+    assert "moves 6 kB (twice the model's size for every participant)" in shown  # 2 x 1000 bytes x 3 silos
+    assert "faa moves 2.10 times that" in shown  # (6300 + 6300) / 6000
+    make(folder / "baseline", "fedavg")
+    shown = words(part(read(folder), "costs"))
+    assert "moves 6.3 kB (as measured here)" in shown
+    assert "faa probe 6 6.0 s 1.0 s 36 kB 1.8 kB 6.3 kB 1.00 ×" in shown
+
+
+def test_gap_variance_states_the_factor(tmp_path: Path) -> None:
+    shown = words(part(read(make(tmp_path / "run")), "gaps"))
+    assert "FFT-GP's eq. 6 is 2 M² times this" in shown
+    assert "here 18 times" in shown
+
+
+# ------------------------------------------------------------------------------------------------ the file as such
+def test_nothing_comes_from_elsewhere(tmp_path: Path) -> None:
+    folder = make(tmp_path / "run")
+    make(folder / "baseline", "fedavg")
+    content = read(folder)
+    assert not re.search(r"https?://|//[a-z0-9.-]+\.[a-z]{2,}/", content)
+    assert not re.search(
+        r"<(link|script|img|iframe|object|embed|base)\b|@import|url\(|\b(src|href|srcset)\s*=", content
+    )
+    assert check_well_formed(content) > 9
+    assert len(re.findall(r"<h1", content)) == 1
+    identifiers = re.findall(r'\bid="([^"]+)"', content)
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_hostile_names_are_only_text(tmp_path: Path) -> None:
+    name = "<script>alert(1)</script>\"'&\x07]]>"
+    failure = {"silo": name, "exchange": "train", "kind": "error", "detail": "<img src=x onerror=alert(2)>"}
+    content = read(
+        make(
+            tmp_path / "run",
+            "<b>method</b>",
+            silos=(name, "b"),
+            extra={2: {"failures": [failure], "notes": ["<i>note</i>"]}},
+            status="stopped",
+            message="</p><script>x</script>",
+            method_sends=["<u>all</u>"],
+            version="<s>1</s>",
+        )
+    )
+    for tag in ("script", "img", "b", "i", "u", "s"):
+        assert f"<{tag}>" not in content
+        assert f"<{tag} " not in content
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in part(content, "silos")
+    check_well_formed(content)
+
+
+def test_style_sheet_has_readable_colours_in_both_themes() -> None:
+    style = files("fairsilo.report").joinpath("page.css").read_text(encoding="utf-8")
+    light, dark = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
+    for theme in (light, dark):
+        colour = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", theme))
+        for ground in ("card", "page"):
+            for name in [f"series-{n}" for n in range(1, charts.COLOURS + 1)]:
+                assert contrast(colour[name], colour[ground]) >= 3, (name, ground)
+            for name in ("ink", "muted", "good", "bad"):
+                assert contrast(colour[name], colour[ground]) >= 4.5, (name, ground)
+
+
+def contrast(first: str, second: str) -> float:
+    def luminance(colour: str) -> float:
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    bright, dim = sorted((luminance(first), luminance(second)), reverse=True)
+    return (bright + 0.05) / (dim + 0.05)
+
+
+# -------------------------------------------------------------------------------------------------- unusual runs
+def test_a_stopped_run_says_so_first(tmp_path: Path) -> None:
+    content = read(make(tmp_path / "run", rounds=2, status="stopped", message="round 3 stopped: the quorum is 2."))
+    shown = words(content)
+    assert "Run stopped : 2 of 6 rounds are complete. Round 3 stopped: the quorum is 2." in shown
+    assert shown.index("Run stopped") < shown.index("Generalisation")
+    assert "Rounds 2 of 6" in shown
+    assert "stopped" not in words(read(make(tmp_path / "other")))
+
+
+def test_without_a_baseline_nothing_is_compared(tmp_path: Path) -> None:
+    content = read(make(tmp_path / "run"))
+    assert "against" not in words(content).replace("against FedAvg train", "")
+    assert "difference" not in re.sub(r"<style>.*?</style>", "", content, flags=re.DOTALL)
+    assert "colspan" not in content
+
+
+def test_without_an_unseen_silo(tmp_path: Path) -> None:
+    content = read(make(tmp_path / "run", unseen=()))
+    assert "No domain was held out." in card(content, "Generalisation")
+    assert "Held-out domain none" in words(content)
+    assert "unseen domain" not in words(part(content, "curves"))
+    assert '<span class="tag">' not in content
+
+
+def test_without_validation_rows(tmp_path: Path) -> None:
+    evaluate = {**EVALUATE, "selection": "source-validation"}
+    content = read(make(tmp_path / "run", validation=False, evaluate=evaluate))
+    assert "No silo has validation data" in part(content, "gaps")
+    assert "source-validation was asked for, but its data are missing" in content
+
+
+def test_failures_and_notes_are_listed(tmp_path: Path) -> None:
+    failure = {"silo": "photo", "exchange": "train", "kind": "not finite", "detail": "the update is not finite"}
+    extra: dict[int, dict[str, Any]] = {n: {"notes": ["FAA: clipped"]} for n in (2, 3, 5)}
+    extra[4] = {"failures": [failure], "notes": ["warm-up over in round 4: weights begin to move"]}
+    content = read(make(tmp_path / "run", extra=extra))
+    assert "photo 4 train not finite the update is not finite faa" in words(part(content, "failures"))
+    assert "Rounds 2 to 3, 5, faa: FAA: clipped" in words(part(content, "notes"))
+    assert "Warm-up over in round 4" in words(part(content, "weights"))
+    assert 'class="mark"' in part(content, "weights")
+    none = read(make(tmp_path / "none"))
+    assert "None: every silo" in part(none, "failures")
+    assert "No round has a note." in part(none, "notes")
+
+
+def test_what_is_sent_and_the_configuration(tmp_path: Path) -> None:
+    content = read(make(tmp_path / "run", method_sends=["two losses"]))
+    assert "<li>two losses</li>" in part(content, "sent")
+    assert "fairsilo 9.8.7" in content
+    assert "took 1 min 15 s" in words(content)
+    assert "<details>" in content
+    assert "seed: 7" in content
+
+
+@pytest.mark.parametrize("silos", [("only",), tuple(f"hospital-with-a-rather-long-name-{n:02d}" for n in range(30))])
+def test_one_silo_and_thirty(tmp_path: Path, silos: tuple[str, ...]) -> None:
+    content = read(make(tmp_path / "run", rounds=1, silos=silos))
+    check_well_formed(content)
+    assert all(name in content for name in silos)
+    assert ("24 others in between" in content) == (len(silos) == 30)
+    assert ("at least two silos" in card(content, "Fairness")) == (len(silos) == 1)
+
+
+def test_a_folder_without_a_complete_round(tmp_path: Path) -> None:
+    content = read(make(tmp_path / "run", rounds=0, status="running"))
+    assert "Run not finished yet : 0 of 6 rounds" in words(content)
+    assert "Nothing was evaluated yet." in content
+    check_well_formed(content)
+
+
+def test_bare_baseline_and_missing_files(tmp_path: Path) -> None:
+    folder = make(tmp_path / "run")
+    (folder / "baseline").mkdir()
+    assert "against" not in words(read(folder)).replace("against FedAvg train", "")
+    Store(folder / "baseline").write_json("run.json", {"status": "running", "method": "fedavg"})
+    content = read(folder)
+    assert "Baseline not finished yet" in content
+    assert "points against" not in content
+    (folder / "run.json").unlink()
+    (folder / "config.yaml").unlink()
+    check_well_formed(read(folder))
+    with pytest.raises(FairsiloError, match="no run folder"):
+        write_report(tmp_path)
+
+
+def test_values_that_are_not_numbers_are_left_out(tmp_path: Path) -> None:
+    folder = make(tmp_path / "run")
+    rows = Store(folder).rows("metrics")
+    for row in rows[::3]:
+        row["loss"] = math.nan
+    rows[-1]["metric"] = None
+    Store(folder).write_text("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows) + '{"round": 7, "si')
+    check_well_formed(read(folder))
+
+
+def test_the_rows_of_a_real_run(tmp_path: Path) -> None:
+    torch.set_num_threads(1)
+    stream = torch.Generator().manual_seed(0)
+
+    def silo(name: str) -> SiloData:
+        made = [Split(torch.randn(12, 1, 8, 8, generator=stream), torch.arange(12) % 2) for _ in range(3)]
+        return SiloData(name, name, *made)
+
+    federation = Federation("toy", ("x", "y"), (silo("a"), silo("b")), (silo("u"),))
+    plan = Blueprint(method("faa(warmup=0)"), "small-cnn", Classify(2), 1, TrainSettings(rounds=2, epochs=1), 0)
+    store = Store(tmp_path / "run")
+    store.create()
+    history = Loop(plan, federation, Sequential(plan, federation), store=store).run()
+    content = read(store.folder)
+    check_well_formed(content)
+    expected = headline(summarise(history.rows))
+    assert f"{expected['generalisation']:.1%}"[:-1] in card(content, "Generalisation")
+    assert "probe" in part(content, "costs")
+
+
+# ------------------------------------------------------------------------------------------------------- charts
+@pytest.mark.parametrize(
+    "points",
+    [
+        [],
+        [(1, None)],
+        [(1, 0.0)],
+        [(3, 5.0)],
+        [(n, 87.4) for n in range(1, 9)],
+        [(1, 1.0), (2, None), (3, 2.0)],
+        [(1, math.nan), (2, math.inf), (3, 0.5)],
+        [(n, 10.0 ** (n * 20)) for n in range(1, 9)],
+        [(n, -1e-9 * n) for n in range(1, 200)],
+    ],
+)
+@pytest.mark.parametrize("log", [False, True])
+def test_line_chart_of_anything(points: list[charts.Point], log: bool) -> None:
+    drawing = charts.line_chart([Series("a", points), Series("b", points, 0)], title="t", y_label="y", log=log)
+    root = ElementTree.fromstring(drawing)
+    usable = [y for _, y in points if y is not None and math.isfinite(y) and (y > 0 or not log)]
+    assert len(root.findall("rect")) == len(usable)  # one place to point at per value
+    assert ("nothing was recorded" in drawing) == (not usable)
+    for path in root.iter("path"):
+        if path.get("class") == "line":
+            places = [float(number) for number in re.findall(r"-?[\d.]+", path.get("d", ""))]
+            assert all(charts.LEFT <= x <= charts.WIDTH - charts.RIGHT for x in places[::2])
+            assert all(charts.TOP <= y <= charts.HEIGHT - charts.BOTTOM for y in places[1::2])
+
+
+def test_a_line_is_interrupted_where_a_value_is_missing() -> None:
+    drawing = charts.line_chart([Series("a", [(1, 1.0), (2, None), (3, 2.0), (4, 3.0)])], title="t", y_label="y")
+    path = next(p for p in ElementTree.fromstring(drawing).iter("path") if p.get("class") == "line")
+    assert re.sub(r"[^ML]", "", path.get("d", "")) == "MML"
+
+
+def test_line_chart_places_points_to_scale() -> None:
+    drawing = charts.line_chart([Series("a", [(1, 0.0), (2, 50.0), (3, 100.0)])], title="t", y_label="y")
+    heights = [float(c.get("cy", "")) for c in ElementTree.fromstring(drawing).iter("circle")]
+    assert heights == [charts.HEIGHT - charts.BOTTOM, (charts.HEIGHT - charts.BOTTOM + charts.TOP) / 2, charts.TOP]
+
+
+def test_bar_chart_has_lengths_to_scale_and_skips_none() -> None:
+    groups = [("x", [Bar("m", 50.0), Bar("b", 100.0, 2)]), ("y", [Bar("m", None), Bar("b", math.nan)])]
+    drawing = charts.bar_chart(groups, title="t", x_label="x", high=100.0, band=(40, 120), means=[Bar("mean", 50.0)])
+    root = ElementTree.fromstring(drawing)
+    half, whole = (float(r.get("width", "")) for r in root.iter("rect") if r.get("class") == "bar")
+    assert half == pytest.approx(whole / 2)
+    assert "nothing was recorded" in charts.bar_chart([("x", [Bar("m", None)])], title="t", x_label="x")
+    ElementTree.fromstring(charts.bar_chart([("x", [Bar("m", 0.0)])], title="t", x_label="x", form=charts.size))
+
+
+def test_ticks_are_round_and_enclose() -> None:
+    assert charts.nice_ticks(0.13, 0.87) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    assert charts.nice_ticks(1, 3, whole=True) == [1, 2, 3]
+    constant = charts.nice_ticks(5, 5)
+    assert constant[0] < 5 < constant[-1]
+    assert charts.decades(0.003, 20) == pytest.approx([1e-3, 1e-2, 0.1, 1, 10, 100])
+    assert not charts.spans_decades([1.0, 100.0])
+    assert charts.spans_decades([1.0, None, 0.0, 101.0])
+
+
+def test_numbers_as_text() -> None:
+    assert charts.percent(87.44) == "87.4\u00a0%"
+    assert charts.percent(None) == "–"
+    assert charts.plain(-0.5) == "−0.500"
+    assert charts.signed("-0.0") == "0.0"
+    assert [charts.size(v) for v in (0, 999, 1000, 2.88e6)] == ["0\u00a0B", "999\u00a0B", "1\u00a0kB", "2.88\u00a0MB"]
+    assert [charts.duration(v) for v in (0.0334, 2.5, 3725)] == ["33\u00a0ms", "2.5\u00a0s", "1\u00a0h 2\u00a0min"]
+    assert charts.shorten("hospital-of-saint-12", 11) == "hospita…-12"
+    assert page.ranges([3]) == "round 3"
+    assert page.ranges([1, 2, 3, 7]) == "rounds 1 to 3, 7"
+
+
+def test_many_lines_keep_colour_for_the_ends_only() -> None:
+    lines = {f"s{n:02d}": [(1, float(n))] for n in range(20)}
+    series = charts.emphasised(lines)
+    assert {line.name for line in series if line.colour} == {"s00", "s01", "s02", "s17", "s18", "s19"}
+    assert [line.colour for line in charts.emphasised(lines, like=series)] == [line.colour for line in series]
+    assert all(line.colour for line in charts.emphasised({name: lines[name] for name in list(lines)[:8]}))

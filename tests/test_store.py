@@ -1,0 +1,319 @@
+"""The run folder: what is written comes back, and a kill at any instant leaves something to go on from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+
+import tiny
+from fairsilo.errors import FairsiloError
+from fairsilo.store import Store, read_tree, write_tree
+from fairsilo.vectors import FlatModel, Layout
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    made = Store(tmp_path / "runs" / "one")
+    made.create()
+    return made
+
+
+def save(store: Store, number: int) -> None:
+    """A checkpoint that can be told from another."""
+    silos = {name: {"part": {"control": torch.full((3,), float(number))}} for name in ("b", "a")}
+    store.write_checkpoint(number, {"vector": torch.full((4,), float(number)), "memory": {}}, silos)
+
+
+def round_of(store: Store) -> int:
+    """The round of the checkpoint that is read, all of it being of that round."""
+    found = store.read_checkpoint()
+    assert found is not None
+    number, server, silos = found
+    assert server["vector"].tolist() == [number] * 4
+    assert {name: memory["part"]["control"].tolist() for name, memory in silos.items()} == {
+        "a": [number] * 3,
+        "b": [number] * 3,
+    }
+    return number
+
+
+# ---------------------------------------------------------------------------------------------------------------- rows
+def test_rows_come_back_in_order_over_several_writes(store: Store) -> None:
+    store.append("metrics", [{"round": 1, "silo": "ä"}, {"round": 1, "silo": "line\nbreak"}])
+    store.append("metrics", [{"round": 2, "silo": None, "metric": 0.1}])
+    assert store.rows("metrics") == [
+        {"round": 1, "silo": "ä"},
+        {"round": 1, "silo": "line\nbreak"},
+        {"round": 2, "silo": None, "metric": 0.1},
+    ]
+
+
+def test_a_file_that_is_not_there_has_no_rows(store: Store) -> None:
+    assert store.rows("metrics") == []
+
+
+def test_a_line_cut_off_by_a_kill_is_ignored_at_every_length(store: Store) -> None:
+    path = store.folder / "metrics.jsonl"
+    whole, last = json.dumps({"round": 1}) + "\n", json.dumps({"round": 2, "silo": "a"})
+    for length in range(len(last)):
+        path.write_text(whole + last[:length])
+        assert store.rows("metrics") == [{"round": 1}]
+
+
+def test_cut_drops_rounds_after_the_checkpoint_and_the_broken_line(store: Store) -> None:
+    store.append("rounds", [{"round": 1}, {"round": 2}, {"round": 3}])
+    with (store.folder / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 4, "par')
+    assert store.cut("rounds", 2) == [{"round": 1}, {"round": 2}]
+    store.append("rounds", [{"round": 3, "again": True}])
+    assert store.rows("rounds") == [{"round": 1}, {"round": 2}, {"round": 3, "again": True}]
+
+
+def test_cut_to_nothing_leaves_an_empty_file(store: Store) -> None:
+    store.append("rounds", [{"round": 1}])
+    assert store.cut("rounds", 0) == []
+    assert (store.folder / "rounds.jsonl").read_text() == ""
+
+
+# --------------------------------------------------------------------------------------------------------------- files
+def test_a_file_is_replaced_whole_or_not_at_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.write_json("run.json", {"status": "running"})
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        store.write_json("run.json", {"status": "finished"})
+    monkeypatch.undo()
+    assert store.read_json("run.json") == {"status": "running"}
+    store.write_json("run.json", {"status": "finished"})
+    assert store.read_json("run.json") == {"status": "finished"}
+    assert [path.name for path in store.folder.iterdir()] == ["run.json"]
+
+
+def test_a_folder_that_is_no_run_is_said_to_be_none(store: Store) -> None:
+    with pytest.raises(FairsiloError, match=r"one is no run folder: it has no run\.json"):
+        store.read_json("run.json")
+
+
+def test_a_damaged_json_file_is_named(store: Store) -> None:
+    (store.folder / "run.json").write_text('{"status": ')
+    with pytest.raises(FairsiloError, match=r"run\.json is damaged: "):
+        store.read_json("run.json")
+
+
+# --------------------------------------------------------------------------------------------------------------- trees
+def test_a_tree_of_everything_comes_back(tmp_path: Path) -> None:
+    tree = {
+        "none": None,
+        "flags": [True, False],
+        "numbers": {"int": 3, "float": 0.1, "large": 2**60, "infinite": float("inf"), "zero": 0},
+        "text": "ä\n",
+        "empty": {},
+        "nothing": [],
+        "deep": {"list": [{"tensor": torch.ones(2)}, [torch.zeros(1), "x"]]},
+        "round": {1: 0.5, 2: 0.25},
+    }
+    write_tree(tmp_path / "tree", tree)
+    found = read_tree(tmp_path / "tree")
+    deep = found.pop("deep")
+    assert found == {key: value for key, value in tree.items() if key != "deep"}
+    assert found["flags"][0] is True
+    assert torch.equal(deep["list"][0]["tensor"], torch.ones(2))
+    assert torch.equal(deep["list"][1][0], torch.zeros(1))
+    assert deep["list"][1][1] == "x"
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
+)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (2, 3)])
+def test_tensors_come_back_bit_by_bit(tmp_path: Path, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    tensor = (torch.rand(shape) * 3).to(dtype)
+    write_tree(tmp_path / "tree", {"t": tensor})
+    found = read_tree(tmp_path / "tree")["t"]
+    assert found.dtype == dtype
+    assert found.shape == tensor.shape
+    assert torch.equal(found, tensor)
+
+
+def test_tensors_that_share_or_skip_memory_come_back(tmp_path: Path) -> None:
+    base = torch.arange(12.0).view(3, 4)
+    tree = {"whole": base, "same": base, "turned": base.T, "stretch": base[1:, 1:3]}
+    write_tree(tmp_path / "tree", tree)
+    found = read_tree(tmp_path / "tree")
+    assert all(torch.equal(found[key], tree[key]) for key in tree)
+
+
+def test_a_tensor_with_a_gradient_is_kept_without_it(tmp_path: Path) -> None:
+    write_tree(tmp_path / "tree", {"t": torch.ones(2, requires_grad=True)})
+    assert not read_tree(tmp_path / "tree")["t"].requires_grad
+
+
+def test_an_empty_tree_comes_back_empty(tmp_path: Path) -> None:
+    write_tree(tmp_path / "tree", {})
+    assert read_tree(tmp_path / "tree") == {}
+
+
+@pytest.mark.parametrize("thing", [object(), {1, 2}, Path("x"), b"bytes", torch.float32, lambda: None])
+def test_anything_else_is_refused_by_its_place(tmp_path: Path, thing: object) -> None:
+    with pytest.raises(TypeError, match=rf"^/part/inner/1 is a {type(thing).__name__}; only tensors, numbers and"):
+        write_tree(tmp_path / "tree", {"part": {"inner": [1, thing]}})
+
+
+# -------------------------------------------------------------------------------------------------------------- models
+def test_a_model_is_kept_by_tensor_names_with_its_layout(store: Store) -> None:
+    module = tiny.TinyNet(3, 3)
+    model = FlatModel(module, Layout.of(module))
+    module(torch.rand(4, 3, 6, 6))
+    store.write_model("personal/a", model.read(), model.layout)
+    found = store.read_model("personal/a")
+    expected = module.state_dict()
+    assert set(found) == set(expected)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert found["features.1.num_batches_tracked"].item() == 1
+    with safe_open(store.folder / "models" / "personal" / "a.safetensors", framework="pt") as file:
+        described = json.loads(file.metadata()["layout"])
+    by_name = {entry["name"]: entry for entry in described}
+    assert set(by_name) == set(expected)
+    assert by_name["features.1.running_var"] == {
+        "name": "features.1.running_var",
+        "shape": [6],
+        "role": "buffer",
+        "kind": "shared",
+        "group": "batch-norm",
+    }
+    fresh = tiny.TinyNet(3, 3)
+    fresh.load_state_dict(found)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", b"\xff" * 64])
+def test_a_damaged_model_is_named(store: Store, content: bytes) -> None:
+    path = store.folder / "models" / "global.safetensors"
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(FairsiloError, match=r"global\.safetensors cannot be read: "):
+        store.read_model("global")
+
+
+def test_a_model_cut_off_in_the_middle_is_named(store: Store) -> None:
+    layout = Layout.of(tiny.TinyNet(3, 3))
+    store.write_model("global", torch.zeros(layout.size), layout)
+    path = store.folder / "models" / "global.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(FairsiloError, match=r"global\.safetensors cannot be read: "):
+        store.read_model("global")
+
+
+def test_a_model_that_is_not_there_is_named(store: Store) -> None:
+    with pytest.raises(FairsiloError, match=r"nobody\.safetensors cannot be read: "):
+        store.read_model("personal/nobody")
+
+
+# --------------------------------------------------------------------------------------------------------- checkpoints
+def test_a_new_folder_has_no_checkpoint(store: Store) -> None:
+    assert store.read_checkpoint() is None
+
+
+def test_a_checkpoint_comes_back_and_the_next_replaces_it(store: Store) -> None:
+    save(store, 1)
+    assert round_of(store) == 1
+    save(store, 2)
+    assert round_of(store) == 2
+    assert [path.name for path in store.folder.iterdir()] == ["checkpoint"]
+
+
+def test_fewer_silos_leave_nothing_of_the_old_ones(store: Store) -> None:
+    save(store, 1)
+    store.write_checkpoint(2, {"vector": torch.ones(1)}, {"c": {}})
+    found = store.read_checkpoint()
+    assert found is not None
+    assert found[2] == {"c": {}}
+
+
+def test_a_kill_while_writing_leaves_the_last_checkpoint(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(store, 1)
+    saves = 0
+
+    def killed(path: Path, tree: Any) -> None:
+        nonlocal saves
+        saves += 1
+        if saves == 2:
+            raise KeyboardInterrupt
+        write_tree(path, tree)
+
+    monkeypatch.setattr("fairsilo.store.write_tree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        save(store, 2)
+    monkeypatch.undo()
+    assert (store.folder / ".checkpoint.new").exists()
+    assert round_of(store) == 1
+    save(store, 3)
+    assert round_of(store) == 3
+    assert [path.name for path in store.folder.iterdir()] == ["checkpoint"]
+
+
+def test_a_kill_before_the_first_checkpoint_is_whole_leaves_none(store: Store) -> None:
+    half = store.folder / ".checkpoint.new"
+    half.mkdir()
+    write_tree(half / "server.safetensors", {})
+    assert store.read_checkpoint() is None
+
+
+@pytest.mark.parametrize("moves", [0, 1])
+def test_a_kill_between_the_two_moves_leaves_a_whole_checkpoint(
+    store: Store, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    import os
+
+    save(store, 1)
+    move, done = os.rename, 0
+
+    def killed(*places: Any) -> None:
+        nonlocal done
+        if done == moves:
+            raise KeyboardInterrupt
+        done += 1
+        move(*places)
+
+    monkeypatch.setattr(os, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        save(store, 2)
+    monkeypatch.undo()
+    assert (store.folder / "checkpoint").exists() == (moves == 0)
+    assert round_of(store) in (1, 2)
+    save(store, 3)
+    assert round_of(store) == 3
+
+
+@pytest.mark.parametrize("name", [".checkpoint.old", ".checkpoint.new"])
+def test_a_checkpoint_left_under_another_name_is_found(store: Store, name: str) -> None:
+    save(store, 5)
+    (store.folder / "checkpoint").rename(store.folder / name)
+    assert round_of(store) == 5
+    save(store, 6)
+    assert round_of(store) == 6
+
+
+def test_leftovers_beside_a_checkpoint_are_not_read(store: Store) -> None:
+    save(store, 1)
+    shutil.copytree(store.folder / "checkpoint", store.folder / ".checkpoint.new")
+    save_to = Store(store.folder / "elsewhere")
+    save_to.create()
+    save(save_to, 9)
+    shutil.copytree(save_to.folder / "checkpoint", store.folder / ".checkpoint.old")
+    assert round_of(store) == 1
+
+
+def test_a_damaged_checkpoint_is_named(store: Store) -> None:
+    save(store, 1)
+    (store.folder / "checkpoint" / "server.safetensors").write_bytes(b"broken")
+    with pytest.raises(FairsiloError, match=r"checkpoint/server\.safetensors cannot be read: "):
+        store.read_checkpoint()

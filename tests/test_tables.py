@@ -1,0 +1,160 @@
+"""Tables for the terminal, for spreadsheets and for papers show the right numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from fairsilo.methods import CATALOGUE
+from fairsilo.metrics import summarise
+from fairsilo.report.tables import (
+    comparison_csv,
+    comparison_latex,
+    comparison_table,
+    methods_table,
+    percent,
+    run_table,
+)
+
+
+def summary(outside: float | None, *own: float, selection: str = "last") -> dict[str, Any]:
+    """A run with an unseen silo u and silos whose own models are 10 points better than the global one."""
+    rows: list[dict[str, Any]] = []
+
+    def add(silo: str, metric: float, model: str) -> None:
+        place = {"round": 7, "silo": silo, "domain": silo, "unseen": silo == "u", "model": model, "split": "test"}
+        rows.append({**place, "loss": 1.0, "metric": metric, "samples": 10})
+
+    for name, metric in zip("ab", own, strict=True):
+        add(name, metric, "global")
+        add(name, metric + 0.1, "personal")
+    if outside is not None:
+        add("u", outside, "global")
+    return summarise(rows, selection=selection)
+
+
+def rendered(table: Table, width: int = 200) -> list[list[str]]:
+    """The cells of a table as text, line by line; titles are lines of one cell."""
+    text = io.StringIO()
+    Console(file=text, width=width).print(table)
+    lines = text.getvalue().replace("┃", "│").splitlines()
+    return [[cell.strip() for cell in line.strip("│ ").split("│")] for line in lines if any(map(str.isalnum, line))]
+
+
+def test_percents() -> None:
+    assert percent(0.12345) == "12.3"
+    assert percent(1.0) == "100.0"
+    assert percent(0.0) == "0.0"
+    assert percent(0.05, sign=True) == "+5.0"
+    assert percent(-0.05, sign=True) == "-5.0"
+    assert percent(None) == "-"
+
+
+def test_a_run_is_shown_with_its_three_answers_and_every_silo() -> None:
+    lines = rendered(run_table("fedprox", summary(0.425, 0.5, 0.7)))
+    assert lines[0] == ["fedprox — percent; last round (7)"]
+    cells = {line[0]: line[1:] for line in lines[1:]}
+    assert cells["generalise: global model, unseen domain"][0] == "42.5"
+    assert cells["personalise: silos' own models, at home"][0] == "70.0"
+    assert cells["fair: std over silos (lower is more even)"][0] == "10.0"
+    assert cells["a"] == ["50.0", "60.0"]
+    assert cells["b"] == ["70.0", "80.0"]
+    assert cells["u (unseen)"] == ["42.5", "-"]
+
+
+def test_the_baseline_stands_beside_the_method() -> None:
+    lines = rendered(run_table("faa", summary(0.5, 0.5, 0.5), ("fedavg", summary(0.25, 0.1, 0.3))))
+    assert lines[0] == ["faa beside fedavg — percent; last round (7)"]
+    assert [cell for cell in lines[1] if cell] == ["faa", "own model", "fedavg", "own model"]
+    cells = {line[0]: line[1:] for line in lines[2:]}
+    assert cells["generalise: global model, unseen domain"] == ["50.0", "", "25.0"]
+    assert cells["b"] == ["50.0", "60.0", "30.0", "40.0"]
+    assert cells["fair: std over silos (lower is more even)"] == ["0.0", "", "10.0"]
+
+
+def test_what_was_not_measured_is_a_dash() -> None:
+    cells = {line[0]: line[1:] for line in rendered(run_table("fedavg", summary(None, 0.5, 0.7)))}
+    assert cells["generalise: global model, unseen domain"][0] == "-"
+
+
+@pytest.mark.parametrize(
+    ("selection", "words"),
+    [
+        ("last5", "mean of the last five evaluations (7)"),
+        ("source-validation", "best round on the training silos' validation data (7)"),
+        ("oracle", "ORACLE: best round on the unseen test data (7)"),
+    ],
+)
+def test_a_table_says_how_its_numbers_were_selected(selection: str, words: str) -> None:
+    assert words in str(run_table("fedavg", summary(0.5, 0.5, 0.7, selection=selection)).title)
+
+
+def comparison(*names: str) -> dict[str, Any]:
+    """Two held-out domains and one seed; each method beats the one before by 10 and 20 points outside."""
+    cells = []
+    for place, name in enumerate(names):
+        for number, held_out in enumerate(("u", "v")):
+            outside = 0.2 + 0.2 * number + 0.1 * place * (number + 1)
+            cells.append({"method": name, "held_out": held_out, "seed": 3, "summary": summary(outside, 0.5, 0.7)})
+    return {"methods": list(names), "held_out": ["u", "v"], "seeds": [3], "cells": cells}
+
+
+def test_methods_are_compared_with_paired_differences() -> None:
+    lines = rendered(comparison_table(comparison("fedavg", "faa")))
+    assert lines[0] == ["percent, mean ± std over 2 held-out domains x 1 seeds; last round"]
+    assert lines[1][2] == "minus fedavg ± s.e."
+    # fedavg: 20 and 40; faa: 30 and 60; differences 10 and 20, their standard error 5
+    assert lines[2][:2] == ["fedavg", "30.0 ± 14.1"]
+    assert lines[3][:3] == ["faa", "45.0 ± 21.2", "+15.0 ± 5.0"]
+    assert lines[3][3:5] == ["70.0 ± 0.0", "+0.0 ± 0.0"]
+    assert lines[3][5:] == ["10.0 ± 0.0", "+0.0 ± 0.0"]
+
+
+def test_every_cell_is_a_line_of_the_csv() -> None:
+    found = comparison("fedavg", "fedprox(mu=0.1) | fedheal")
+    lines = list(csv.DictReader(io.StringIO(comparison_csv(found))))
+    assert len(lines) == 4
+    assert [(line["method"], line["held_out"], line["seed"]) for line in lines[1:3]] == [
+        ("fedavg", "v", "3"),
+        ("fedprox(mu=0.1) | fedheal", "u", "3"),
+    ]
+    assert float(lines[3]["generalisation"]) == pytest.approx(0.6)
+    assert float(lines[0]["personalisation"]) == pytest.approx(0.7)
+    assert float(lines[0]["fairness"]) == pytest.approx(0.1)
+    assert lines[0]["gap_variance"] == ""
+    assert lines[0]["selection"] == "last"
+
+
+def test_a_method_with_a_comma_stays_one_column_of_the_csv() -> None:
+    lines = list(csv.reader(io.StringIO(comparison_csv(comparison("fedheal(tau=0.4, beta=0.2)")))))
+    assert {len(line) for line in lines} == {8}
+    assert lines[1][0] == "fedheal(tau=0.4, beta=0.2)"
+
+
+def test_latex_has_a_row_a_method() -> None:
+    lines = comparison_latex(comparison("fedavg", "faa")).splitlines()
+    assert r"fedavg & $30.0 \pm 14.1$ & $70.0 \pm 0.0$ & $10.0 \pm 0.0$ \\" in lines
+    assert r"faa & $45.0 \pm 21.2$ & $70.0 \pm 0.0$ & $10.0 \pm 0.0$ \\" in lines
+    assert lines[1] == r"\begin{tabular}{lrrr}"
+    assert lines[-1] == r"\end{tabular}"
+
+
+def test_latex_escapes_what_latex_would_read() -> None:
+    text = comparison_latex(comparison(r"a_b & 50% | {x} $#\y"))
+    assert r"a\_b \& 50\% \textbar{} \{x\} \$\#\textbackslash y & $30.0" in text
+
+
+def test_the_list_of_methods_names_each_with_its_settings() -> None:
+    cells = {
+        line[0]: line[1:] for line in rendered(methods_table([entry.describe() for entry in CATALOGUE.values()]), 300)
+    }
+    assert set(CATALOGUE) <= set(cells)
+    assert cells["fedprox"][1:] == ["mu=0.01", "global"]
+    # a setting that both parts have is said once
+    assert cells["fedheal"][1].count("variant=released") == 1
+    assert cells["ditto"][2] == "personal"

@@ -1,0 +1,183 @@
+"""A federation small enough to run hundreds of times, and the ways the law suite runs it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairsilo.config import EngineSettings, EvaluateSettings, TrainSettings
+from fairsilo.engine.base import Engine
+from fairsilo.engine.host import Blueprint
+from fairsilo.engine.loop import History, Listener, Loop, silent
+from fairsilo.engine.sequential import Sequential
+from fairsilo.federation import Federation, SiloData, Split
+from fairsilo.messages import MODEL, Message
+from fairsilo.methods import CATALOGUE, method
+from fairsilo.models.networks import Network
+from fairsilo.part import Method, Part
+from fairsilo.server import Server, Updates
+from fairsilo.store import Store
+from fairsilo.tasks import Classify
+from fairsilo.vectors import FlatModel
+
+CLASSES = 3
+
+
+class TinyNet(Network):
+    """A convolution with batch normalisation and a linear head: 200 parameters, all kinds of tensors."""
+
+    def __init__(self, classes: int, channels: int) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(channels, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()
+        )
+        self.head = nn.Linear(24, classes)
+
+
+def server_net(classes: int, channels: int) -> nn.Module:
+    """A larger network, which only the server trains."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(channels * 36, 16), nn.ReLU(), nn.Linear(16, classes))
+
+
+def samples(count: int, shift: float, seed: int) -> Split:
+    """Images whose brightest channel is their class, on a background that differs between domains."""
+    stream = torch.Generator().manual_seed(seed)
+    targets = torch.arange(count) % CLASSES
+    images = 90 + shift + 25 * torch.randn(count, CLASSES, 6, 6, generator=stream)
+    images[torch.arange(count), targets] += 60
+    return Split(images.clamp(0, 255).to(torch.uint8), targets)
+
+
+def silo(name: str, shift: float, count: int, seed: int) -> SiloData:
+    parts = (samples(size, shift, seed + i) for i, size in enumerate((count, 12, 18)))
+    return SiloData(name, name, *parts)
+
+
+def federation(sizes: dict[str, int] | None = None) -> Federation:
+    sizes = sizes or {"a": 24, "b": 18, "c": 30}
+    silos = [silo(name, 25.0 * i - 25, count, 10 * i) for i, (name, count) in enumerate(sizes.items())]
+    return Federation("tiny", tuple("012"), tuple(silos), (silo("u", 50.0, 9, 99),))
+
+
+TRAINING = TrainSettings(rounds=3, epochs=1, batch_size=8, lr=0.1, momentum=0.9, weight_decay=1e-4)
+
+
+def plan(how: Method | str, training: TrainSettings = TRAINING, seed: int = 0, **changes: Any) -> Blueprint:
+    made = method(how) if isinstance(how, str) else how
+    return dataclasses.replace(Blueprint(made, TinyNet, Classify(CLASSES), 3, training, seed), **changes)
+
+
+def run(
+    how: Method | str,
+    people: Federation,
+    training: TrainSettings = TRAINING,
+    *,
+    seed: int = 0,
+    folder: Path | None = None,
+    listener: Listener = silent,
+    wrap: Callable[[Engine], Engine] = lambda engine: engine,
+    engine: Callable[[Blueprint, Federation], Engine] | None = None,
+    server_data: Any = None,
+    **settings: Any,
+) -> tuple[History, Loop]:
+    """A run of a method on a federation, from the folder's checkpoint where there is one."""
+    blueprint = plan(how, training, seed)
+    made = engine(blueprint, people) if engine else Sequential(blueprint, people)
+    store = Store(folder) if folder else None
+    if store:
+        store.create()
+    loop = Loop(
+        blueprint,
+        people,
+        wrap(made),
+        evaluate=EvaluateSettings(),
+        settings=EngineSettings(**settings),
+        store=store,
+        listener=listener,
+        server_data=server_data,
+    )
+    return loop.run(), loop
+
+
+def numbers(history: History) -> dict[str, Any]:
+    """Everything a run found that may not depend on where, when or in how many pieces it ran."""
+    records = []
+    for record in history.rounds:
+        exchanges = [{k: v for k, v in exchange.items() if k != "seconds"} for exchange in record["exchanges"]]
+        records.append({k: v for k, v in record.items() if k != "seconds"} | {"exchanges": exchanges})
+    return {"vector": history.vector.tolist(), "rows": history.rows, "rounds": records}
+
+
+@dataclass(frozen=True)
+class TwoModels(Part):
+    """Shaped like FedAG: another model at the server than at the silos, a message per silo, training on the server.
+
+    Silos train small models of their own, which the server keeps apart, distils into its larger network on data of
+    its own, and hands back each to its silo.
+    """
+
+    name = "two-models"
+    about = "global"
+    ignores_weights = True
+
+    def prepare(self, server: Server) -> None:
+        initial = server.ask("share", dict.fromkeys(server.names, Message({}, {"part": self.name})))
+        server.memory.of(self)["models"] = {name: answer.tensors["initial"] for name, answer in initial.items()}
+
+    def share(self, silo: Any, message: Message) -> Message:
+        return Message({"initial": silo.model.layout.to_wire(silo.initial)})
+
+    def broadcast(self, server: Server, silo: str, message: Message) -> Message:
+        message.tensors[MODEL] = server.memory.of(self)["models"][silo]
+        return message
+
+    def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        return torch.zeros_like(server.vector)
+
+    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+        models = dict(server.memory.of(self)["models"])
+        for name, delta in zip(updates.silos, updates.deltas, strict=True):
+            models[name] = models[name] + delta
+        server.memory.of(self)["models"] = models
+        inputs, targets = server.data
+        flat: FlatModel = server.module
+        flat.load(server.vector)
+        optimizer = torch.optim.SGD([flat.parameters], lr=0.05)
+        for _ in range(10):
+            flat.gradients.zero_()
+            nn.functional.cross_entropy(flat.module(inputs), targets).backward()
+            optimizer.step()
+        return flat.read() - server.vector
+
+
+def two_models() -> Method:
+    return Method((TwoModels(),), "two-models", server_model="tiny:server_net")
+
+
+def synthetic() -> tuple[Tensor, Tensor]:
+    split = samples(60, 0.0, 7)
+    return split.inputs.float().div(127.5).sub(1), split.targets
+
+
+# every entry, its variants, and compositions across kinds of hooks
+COMPOSED = (
+    "fedprox(mu=0.1) | fedheal",
+    "fedheal(variant=paper)",
+    "faa(warmup=0)",
+    "faa(every=2, warmup=0)",
+    "ga(warmup=0, metric=accuracy)",
+    "scaffold | faa(warmup=0)",
+    "scaffold | fedheal(mask_buffers=true)",
+    "fedbn | fedmix | ga(warmup=0)",
+    "ditto | q-ffl",
+    "fedprox | fedbn | ditto | fphl",
+)
+ALL = (*CATALOGUE, *COMPOSED)
+# one method for every kind of hook
+KINDS = ("fedprox", "scaffold", "q-ffl", "ga(warmup=0)", "faa(warmup=0)", "fedheal", "fedmix", "ditto", "fedbn")
