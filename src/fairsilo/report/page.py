@@ -11,7 +11,20 @@ from typing import Any
 from fairsilo.config import read_yaml
 from fairsilo.errors import FairsiloError
 from fairsilo.metrics import summarise
-from fairsilo.report.blocks import Run, cells, heads, listed, pair, paragraph, points, ranges, section, share, table
+from fairsilo.report.blocks import (
+    Run,
+    cells,
+    heads,
+    kind_of,
+    listed,
+    pair,
+    paragraph,
+    points,
+    ranges,
+    section,
+    share,
+    table,
+)
 from fairsilo.report.charts import duration, plain, text
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
 from fairsilo.store import Store
