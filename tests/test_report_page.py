@@ -24,7 +24,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.federation import Federation, SiloData, Split
 from fairsilo.methods import method
 from fairsilo.metrics import gaps, headline, results, summarise
-from fairsilo.report import charts, page
+from fairsilo.report import charts, page, sections
 from fairsilo.report.charts import Bar, Series
 from fairsilo.report.page import read_run, write_report
 from fairsilo.store import Store
@@ -219,9 +219,9 @@ def test_history_is_what_the_metrics_give_in_every_round(tmp_path: Path) -> None
     rows = [row for row in Store(folder).rows("metrics") if (row["round"], row["silo"]) != (3, "art")]
     Store(folder).write_text("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     run = read_run(folder)
-    for number, values in page.history(run, "personal", "test").items():
+    for number, values in sections.history(run, "personal", "test").items():
         assert values == results(rows, [number], "personal", "test")
-    assert page.gap_history(run) == {n: gaps(rows, n) for n in range(1, 7)}
+    assert sections.gap_history(run) == {n: gaps(rows, n) for n in range(1, 7)}
 
 
 def test_costs_are_set_against_a_plain_round(tmp_path: Path) -> None:

@@ -117,10 +117,10 @@ def report(folder: Annotated[Path, typer.Argument(help="a run folder")], as_json
     from fairsilo.report.tables import run_table
     from fairsilo.store import Store
 
-    found = [
-        (Store(place).read_json("run.json")["method"], Store(place).read_json("summary.json"))
-        for place in _runs(folder)
-    ]
+    stores = [Store(place) for place in _runs(folder)]
+    found = [(store.read_json("run.json")["method"], store.read_json("summary.json")) for store in stores]
+    if not found:
+        raise FairsiloError(f"{folder} has no results yet; `fairsilo resume {folder}` goes on with it")
     path = write_report(folder)
     if as_json:
         print(json.dumps({"report": str(path), "summary": found[0][1]}))  # noqa: T201
@@ -193,9 +193,7 @@ def _seeds(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise FairsiloError(
-            f"--seeds is {text!r}; it must be whole numbers separated by commas, such as 0,1,2"
-        ) from None
+        raise FairsiloError(f"--seeds is {text!r}; it must be whole numbers and commas, such as 0,1,2") from None
 
 
 def _runs(folder: Path) -> list[Path]:
@@ -217,9 +215,8 @@ def _show(work: Callable[[Any], Any], as_json: bool, chosen: Experiment) -> None
         return
     beside = (result.baseline.method, result.baseline.summary) if result.baseline else None
     console.print(run_table(result.method, result.summary, beside))
-    console.print(
-        f"run folder: {result.folder}\nreport: {result.folder / 'report.html'}", highlight=False, soft_wrap=True
-    )
+    console.print(f"run folder: {result.folder}", highlight=False, soft_wrap=True)
+    console.print(f"report: {result.folder / 'report.html'}", highlight=False, soft_wrap=True)
 
 
 def _describe(found: dict[str, Any]) -> None:

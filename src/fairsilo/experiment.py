@@ -254,9 +254,7 @@ def _refuse_used(folder: Path) -> None:
     if folder.is_file():
         raise FairsiloError(f"{folder} is a file; a run needs a folder of its own")
     if (folder / "config.yaml").exists():
-        raise FairsiloError(
-            f"{folder} already holds a run; resume it with `fairsilo resume {folder}` or choose another"
-        )
+        raise FairsiloError(f"{folder} already holds a run; `fairsilo resume {folder}` goes on with it")
     if folder.is_dir() and any(folder.iterdir()):
         raise FairsiloError(f"{folder} is not empty; a run needs a folder of its own")
 

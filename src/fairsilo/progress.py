@@ -70,8 +70,6 @@ class ProgressListener:
         if not self.console.is_terminal:
             mean = sum(self.losses.values()) / max(len(self.losses), 1)
             spent = time.perf_counter() - self.begun
-            self.bar.console.print(
-                f"{self.method}: round {event.round}/{event.rounds}, training loss {mean:.3f}, {spent:.0f} s",
-                markup=False,
-            )
+            said = f"{self.method}: round {event.round}/{event.rounds}, training loss {mean:.3f}, {spent:.0f} s"
+            self.bar.console.print(said, markup=False)
         self.losses = {}

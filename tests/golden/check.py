@@ -44,7 +44,7 @@ def number(value: Any) -> Tensor:
     return torch.tensor(value, dtype=torch.float64)
 
 
-# ------------------------------------------------------------------------------------------- silos with quadratic losses
+# ------------------------------------------------------------ silos with quadratic losses
 class Point(nn.Module):
     """A model that is one vector; its prediction is that vector."""
 
@@ -108,7 +108,7 @@ def plain_sgd(lr: float, steps: int, total: int = 1) -> TrainSettings:
     return TrainSettings(rounds=total, epochs=steps, batch_size=1, lr=lr, momentum=0.0, weight_decay=0.0)
 
 
-# --------------------------------------------------------------------------------------- rounds with given local models
+# ------------------------------------------------------------ rounds with given local models
 class Rounds:
     """A server that is fed ready-made updates: round.close_round with the case's local models."""
 
