@@ -115,7 +115,7 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class TrainSettings:
-    rounds: int = setting(8, "rounds", low=1)
+    rounds: int = setting(6, "rounds", low=1)
     epochs: int = setting(5, "local epochs a round", low=1)
     batch_size: int = setting(32, "samples a step", low=1)
     optimizer: str = setting("sgd", "local optimiser", choices=("sgd", "adam", "adamw"))
