@@ -336,3 +336,32 @@ def test_a_missing_file_is_refused_with_the_reason(tmp_path: Path) -> None:
 def test_importing_the_settings_and_the_command_line_does_not_import_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("text", ["lr=nan", "lr=inf", "clip=nan", "participation=inf", "participation=-1"])
+def test_not_a_number_in_words_is_refused_too(text: str) -> None:
+    with pytest.raises(FairsiloError, match="must be"):
+        experiment({}, [text])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("held_out=-", "-"),
+        ("held_out=010", "010"),
+        ("held_out=no", "no"),
+        ("folder=2024-01-01", "2024-01-01"),
+        ("folder=a: b", "a: b"),
+        ("domains=[1, 2]", ("1", "2")),
+        ("data=glyphs", "glyphs"),
+    ],
+)
+def test_texts_are_taken_as_they_stand(text: str, value: object) -> None:
+    key = {"data": "name"}.get(text.split("=")[0], text.split("=")[0])
+    assert getattr(experiment({}, [text]).data, key) == value
+
+
+def test_small_shares_empty_groups_and_no_baseline() -> None:
+    assert experiment({"participation": 0.00001}).train.participation == "1e-05"
+    assert experiment({"train": None}) == experiment()
+    assert experiment({}, ["baseline=none"]).baseline is None

@@ -189,5 +189,5 @@ def test_gap_methods_need_validation_data(people: Federation) -> None:
 
     bare = dataclasses.replace(people["a"], validation=tiny.samples(0, 0.0, 1))
     silos = Federation("bare", people.classes, (bare, people["b"]), people.unseen)
-    with pytest.raises(FairsiloError, match="'a' has none; set data.validation above 0"):
+    with pytest.raises(FairsiloError, match=r"'a' has none; set data\.validation above 0"):
         tiny.run("ga", silos)

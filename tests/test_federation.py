@@ -184,7 +184,7 @@ def test_known_holders_keep_their_samples() -> None:
 
 
 def test_more_silos_than_training_samples_are_refused() -> None:
-    with pytest.raises(FairsiloError, match=r"of domain 'ink' gets no training sample; use fewer silos per domain"):
+    with pytest.raises(FairsiloError, match=r"of domain 'ink' gets no training sample; it needs more samples"):
         federate(dataset(domain("ink", 6)), held_out="-", silos_per_domain=7)
 
 

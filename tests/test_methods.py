@@ -183,3 +183,11 @@ def test_every_method_survives_pickling(text: str) -> None:
     assert back == made
     for hook in ("weights", "loss", "begin", "combine", "train"):
         assert [found.__qualname__ for found in back.hooks(hook)] == [found.__qualname__ for found in made.hooks(hook)]
+
+
+def test_without_may_be_chained_and_a_setting_given_once() -> None:
+    assert method("fedheal.without(consistency-mask).without(distance-weights)").parts == ()
+    with pytest.raises(FairsiloError, match="mu is given twice"):
+        method("fedprox(mu=0.1, mu=0.2)")
+    with pytest.raises(FairsiloError, match="must be a number"):
+        method("fedprox(mu=nan)")

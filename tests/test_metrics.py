@@ -325,3 +325,24 @@ def test_tallies_of_batches_add_up() -> None:
     task = Classify(3)
     whole = task.tally(SCORES, TARGETS)
     torch.testing.assert_close(task.tally(SCORES[:1], TARGETS[:1]) + task.tally(SCORES[1:], TARGETS[1:]), whole)
+
+
+def test_a_selection_without_its_data_is_called_what_it_is() -> None:
+    rows = [
+        {"round": n, "silo": "a", "domain": "a", "unseen": False, "model": "global", "split": "test"}
+        | {"loss": 1.0, "metric": 0.1 * n, "samples": 10}
+        for n in (1, 2)
+    ]
+    assert summarise(rows, selection="source-validation")["selection"] == "last"
+    assert summarise(rows, selection="oracle")["selection"] == "last"
+
+
+def test_an_unseen_silo_whose_first_evaluation_failed() -> None:
+    base = {"model": "global", "split": "test", "loss": 1.0, "samples": 10}
+    rows = [
+        {**base, "round": 1, "silo": "a", "domain": "a", "unseen": False, "metric": 0.5},
+        {**base, "round": 2, "silo": "a", "domain": "a", "unseen": False, "metric": 0.5},
+        {**base, "round": 2, "silo": "u", "domain": "u", "unseen": True, "metric": 0.4},
+    ]
+    found = summarise(rows)["generalisation"]
+    assert (found["mean"], found["recent_rounds"]) == (0.4, 1)

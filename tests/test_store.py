@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 import tiny
 from fairsilo.errors import FairsiloError
 from fairsilo.store import Store, read_tree, write_tree
-from fairsilo.vectors import FlatModel, Layout
+from fairsilo.vectors import FlatModel, Layout, Slot
 
 
 @pytest.fixture
@@ -317,3 +318,39 @@ def test_a_damaged_checkpoint_is_named(store: Store) -> None:
     (store.folder / "checkpoint" / "server.safetensors").write_bytes(b"broken")
     with pytest.raises(FairsiloError, match=r"checkpoint/server\.safetensors cannot be read: "):
         store.read_checkpoint()
+
+
+def test_keys_that_look_alike_stay_apart(tmp_path: Path) -> None:
+    tree = {"a/b": torch.tensor(1.0), "a": {"b": torch.tensor(2.0)}}
+    write_tree(tmp_path / "x.safetensors", tree)
+    found = read_tree(tmp_path / "x.safetensors")
+    assert (float(found["a/b"]), float(found["a"]["b"])) == (1.0, 2.0)
+
+
+def test_a_second_kill_after_the_moves_still_leaves_the_newest(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write_checkpoint(1, {"x": 1}, {"s": {"y": 1}})
+    (tmp_path / "checkpoint").rename(tmp_path / ".checkpoint.old")
+    store.write_checkpoint(2, {"x": 2}, {})
+    (tmp_path / "checkpoint").rename(tmp_path / ".checkpoint.new")
+    (tmp_path / ".checkpoint.old").mkdir(exist_ok=True)
+    (tmp_path / ".checkpoint.old" / "round.json").write_text('{"round": 1, "silos": 1}')
+    found = store.read_checkpoint()
+    assert found is not None
+    assert found[0] == 2
+
+
+def test_silo_names_cannot_leave_the_folder(tmp_path: Path) -> None:
+    layout = Layout([Slot("w", (2,), "parameter")])
+    Store(tmp_path).write_model("personal/../../x y", torch.ones(2), layout)
+    assert [path.name for path in (tmp_path / "models" / "personal").iterdir()] == ["..%2F..%2Fx y.safetensors"]
+    assert Store(tmp_path).read_model("personal/../../x y")["w"].tolist() == [1.0, 1.0]
+
+
+def test_foreign_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("[1]")
+    with pytest.raises(FairsiloError, match="damaged"):
+        Store(tmp_path).read_json("run.json")
+    save_file({"w": torch.ones(1)}, tmp_path / "foreign.safetensors")
+    with pytest.raises(FairsiloError, match="not written by fairsilo"):
+        read_tree(tmp_path / "foreign.safetensors")

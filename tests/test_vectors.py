@@ -450,3 +450,30 @@ def test_a_small_number_beside_a_large_one_is_not_lost() -> None:
     matrix[0, 0], matrix[0, -1] = 1e4, 1.0
     assert gram(matrix).item() == 1e8 + 1
     assert math.isclose(squared_norms(matrix).item(), 1e8 + 1, rel_tol=1e-14)
+
+
+def test_frozen_modules_keep_their_statistics_in_training_mode() -> None:
+    """Their buffers are in no vector, so a drift would leak from one silo to the next."""
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.LazyLinear(2))
+    module(torch.randn(2, 3, 6, 6))
+    for parameter in [*module[0].parameters(), *module[1].parameters()]:
+        parameter.requires_grad_(False)
+    flat = FlatModel(module, Layout.of(module))
+    flat.train()
+    before = module[1].running_mean.clone()
+    flat.module(torch.randn(8, 3, 6, 6) + 5)
+    assert torch.equal(module[1].running_mean, before)
+    assert module[3].training
+
+
+def test_counters_come_back_in_their_own_type() -> None:
+    module = nn.Linear(2, 2)
+    module.register_buffer("mask", torch.tensor([True, False]))
+    layout = Layout.of(module)
+    assert layout.views(FlatModel(module, layout).read())["mask"].tolist() == [True, False]
+    assert layout.views(FlatModel(module, layout).read())["mask"].dtype == torch.bool
+
+
+def test_buffers_alone_are_nothing_to_train() -> None:
+    with pytest.raises(ValueError, match="no trainable tensor"):
+        Layout.of(nn.BatchNorm1d(3, affine=False))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,9 +43,6 @@ def main() -> None:
     except FairsiloError as problem:
         errors.print(f"error: {problem}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        errors.print("interrupted; `fairsilo resume FOLDER` goes on from the last complete round", highlight=False)
-        sys.exit(130)
 
 
 @app.callback(invoke_without_command=True)
@@ -95,7 +93,7 @@ def compare(
     from fairsilo.progress import ProgressListener
     from fairsilo.report.tables import comparison_csv, comparison_latex, comparison_table
 
-    with ProgressListener(console, quiet=as_json) as listener:
+    with _interruptible("the same command"), ProgressListener(console, quiet=as_json) as listener:
         found = work.compare(names, experiment=base, seeds=numbers, held_out=held_out, out=out, listener=listener)
     content = found.as_dict()
     (found.folder / "comparison.csv").write_text(comparison_csv(content), encoding="utf-8")
@@ -180,6 +178,16 @@ def datasets(
         console.print(f"  {domain_name}: " + ", ".join(f"{n} {split}" for split, n in counts.items()), highlight=False)
 
 
+@contextmanager
+def _interruptible(resume: str) -> Iterator[None]:
+    """Ctrl-C ends with the way to go on; the folder is whole at any instant."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        errors.print(f"interrupted; {resume} goes on from the last complete round", markup=False, highlight=False)
+        raise typer.Exit(130) from None
+
+
 def _experiment(file: Path | None, settings: list[str] | None) -> Experiment:
     return experiment(read_yaml(file) if file else {}, settings or [])
 
@@ -208,7 +216,7 @@ def _show(work: Callable[[Any], Any], as_json: bool, chosen: Experiment) -> None
     sends = method(chosen.method).sends
     if sends and not as_json:
         console.print(f"{chosen.method} sends, besides the model: {'; '.join(sends)}", highlight=False, soft_wrap=True)
-    with ProgressListener(console, quiet=as_json) as listener:
+    with _interruptible("`fairsilo resume FOLDER`"), ProgressListener(console, quiet=as_json) as listener:
         result = work(listener)
     if as_json:
         print(json.dumps(result.as_dict()))  # noqa: T201

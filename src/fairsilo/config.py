@@ -6,6 +6,7 @@ are derived from one place.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
@@ -78,13 +79,12 @@ def convert(value: Any, hint: Any, name: str) -> Any:
             return value
         if isinstance(value, float) and int in plain and float not in plain and value.is_integer():
             return int(value)
-        if float in plain and math.isfinite(value):
+        if float in plain and abs(value) < 1e300:
             return float(value)
     if isinstance(value, str) and float in plain and str not in plain:
-        try:
-            return float(value)  # YAML reads 1e-3 as text
-        except ValueError:
-            pass
+        with contextlib.suppress(ValueError):  # YAML reads 1e-3 as text
+            if math.isfinite(float(value)):
+                return float(value)
     if isinstance(value, str) and str in plain:
         return value
     if isinstance(value, int | float) and str in plain and float not in plain and int not in plain:
@@ -135,7 +135,7 @@ class TrainSettings:
 @dataclass(frozen=True)
 class EvaluateSettings:
     every: int = setting(1, "evaluate every n-th round (and the last)", low=1)
-    batch_size: int = setting(256, "samples a step when evaluating", low=1)
+    batch: int = setting(256, "samples a step when evaluating", low=1)
     metric: str = setting("accuracy", "what is reported", choices=("accuracy", "balanced-accuracy"))
     selection: str = setting(
         "last",
@@ -188,13 +188,13 @@ def participation_rule(text: str) -> tuple[str, float]:
     """('all', 1), ('fraction', 0.5) or ('count', 10)."""
     if text == "all":
         return "all", 1.0
-    try:
+    value = -1.0
+    with contextlib.suppress(ValueError):
         value = float(text)
-    except ValueError:
-        value = -1.0
-    if "." in text and 0 < value <= 1:
+    whole = text.isdigit()
+    if not whole and 0 < value <= 1:
         return "fraction", value
-    if "." not in text and value >= 1:
+    if whole and value >= 1:
         return "count", value
     raise FairsiloError(f"train.participation is {text!r}; it must be 'all', a share such as 0.5 or a count such as 10")
 
@@ -226,7 +226,8 @@ def experiment(settings: Mapping[str, Any] | None = None, overrides: Iterable[st
         key, equals, value = text.partition("=")
         if not equals:
             raise FairsiloError(f"{text!r} is no setting; settings are written key=value, such as rounds=20")
-        flat[_known(key.strip())] = _read_value(value.strip())
+        known = "data.name" if key.strip() == "data" else _known(key.strip())
+        flat[known] = _read_value(known, value.strip())
     if "method" not in flat:
         flat.setdefault("baseline", "fedavg")
     nested: dict[str, Any] = {}
@@ -250,6 +251,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as problem:
         raise FairsiloError(f"cannot read the configuration {path}: {problem.strerror}") from problem
+    except UnicodeDecodeError as problem:
+        raise FairsiloError(f"{path} is not a text in UTF-8") from problem
     except yaml.YAMLError as problem:
         raise FairsiloError(f"{path} is not valid YAML: {' '.join(str(problem).split())}") from problem
     if content is None:
@@ -284,6 +287,8 @@ def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
         if dataclasses.is_dataclass(hints.get(key)):
             if isinstance(value, str) and key == "data":
                 value = {"name": value}
+            if value is None:
+                continue
             if not isinstance(value, Mapping):
                 raise FairsiloError(f"{key} is {value!r}; it must be a group of settings such as {key}: {{...}}")
             for leaf, inner in value.items():
@@ -293,10 +298,25 @@ def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def _read_value(text: str) -> Any:
+def _read_value(key: str, text: str) -> Any:
+    """A value from the command line: as it stands for a field of text, else as YAML reads it."""
     import yaml
 
+    kinds = _kinds(key)
+    if not text or (text in ("none", "null") and type(None) in kinds):
+        return None
+    if kinds <= {str, type(None)}:
+        return text
     try:
-        return yaml.safe_load(text) if text else None
+        value = yaml.safe_load(text)
     except yaml.YAMLError:
         return text
+    return [str(item) for item in value] if isinstance(value, list) and tuple in kinds else value
+
+
+def _kinds(key: str) -> set[Any]:
+    """The types a setting may have."""
+    group, _, leaf = key.rpartition(".")
+    hints = get_type_hints(Experiment)
+    hint = get_type_hints(hints[group])[leaf] if group else hints[leaf]
+    return {getattr(kind, "__origin__", kind) for kind in getattr(hint, "__args__", None) or (hint,)}

@@ -68,12 +68,16 @@ def run(
         experiment = config.experiment(settings)
     elif settings:
         raise FairsiloError(f"give an experiment or settings, not both (got {', '.join(settings)})")
+    if out is not None:
+        _refuse_used(Path(out))
+    methods.method(experiment.method)
     built = federation or federation_of(experiment)
     experiment = _named_held_out(experiment, built)
+    maker = model if callable(model) else None
+    check(experiment, built, maker)
     folder = Path(out) if out is not None else _free_folder(experiment)
-    _refuse_used(folder)
     _start_folder(folder, experiment)
-    return _run_both(experiment, built, folder, listener, model if callable(model) else None)
+    return _run_both(experiment, built, folder, listener, maker)
 
 
 def resume(folder: str | Path, listener: Listener = silent) -> Result:
@@ -102,6 +106,15 @@ def federation_of(experiment: Experiment) -> Federation:
         test=data.test,
         seed=data.seed,
     )
+
+
+def check(experiment: Experiment, federation: Federation, maker: ModelMaker | None = None) -> None:
+    """Refuse what cannot run before anything is written."""
+    _engine_kind(experiment, federation)
+    for name in filter(None, (experiment.method, experiment.baseline)):
+        plan = blueprint(dataclasses.replace(experiment, method=name), federation, maker)
+        without = tuple(silo.name for silo in federation.silos if not len(silo.validation))
+        plan.method.check(plan.flat().layout, plan.training, plan.task.name, without)
 
 
 def _named_held_out(experiment: Experiment, federation: Federation) -> Experiment:
@@ -192,7 +205,7 @@ def blueprint(experiment: Experiment, federation: Federation, maker: ModelMaker 
         training=experiment.train,
         seed=experiment.seed,
         augment=experiment.data.augment,
-        evaluation_batch=experiment.evaluate.batch_size,
+        evaluation_batch=experiment.evaluate.batch,
         device=experiment.engine.device,
         threads=experiment.engine.threads,
     )
@@ -212,15 +225,7 @@ def _status(store: Store) -> dict[str, Any]:
 def _engines(experiment: Experiment, federation: Federation) -> Iterator[Callable[[Blueprint], Engine]]:
     """Makes engines of the chosen kind; worker processes are started once and serve all of them."""
     settings = experiment.engine
-    workers = min(settings.workers or os.cpu_count() or 1, len(federation.silos) + len(federation.unseen))
-    kind = settings.name
-    if kind == "auto":
-        kind = "processes" if workers > 1 and settings.device == "cpu" else "sequential"
-    if settings.device == "cuda":
-        if kind == "processes":
-            raise FairsiloError("engine.device is 'cuda', which the processes engine cannot use; set engine=sequential")
-        if not torch.cuda.is_available():
-            raise FairsiloError("engine.device is 'cuda', and PyTorch finds no GPU here; set device=cpu")
+    kind, workers = _engine_kind(experiment, federation)
     if kind == "sequential":
         yield lambda plan: Sequential(plan, federation, settings.strict)
         return
@@ -229,6 +234,21 @@ def _engines(experiment: Experiment, federation: Federation) -> Iterator[Callabl
         yield lambda plan: Processes(plan, federation, pool, timeout=settings.timeout, strict=settings.strict)
     finally:
         pool.close()
+
+
+def _engine_kind(experiment: Experiment, federation: Federation) -> tuple[str, int]:
+    """Which engine, and how many workers it would have."""
+    settings = experiment.engine
+    workers = min(settings.workers or os.cpu_count() or 1, len(federation.silos) + len(federation.unseen))
+    kind = settings.name
+    if kind == "auto":
+        kind = "processes" if workers > 1 and settings.device == "cpu" else "sequential"
+    if settings.device == "cuda":
+        if kind == "processes":
+            raise FairsiloError("engine.device=cuda is not for the processes engine; set engine.name=sequential")
+        if not torch.cuda.is_available():
+            raise FairsiloError("engine.device is 'cuda', and PyTorch finds no GPU here; set device=cpu")
+    return kind, workers
 
 
 @contextmanager

@@ -66,7 +66,10 @@ class Federation:
                 raise FairsiloError(f"silo {silo.name!r} has no training samples")
 
     def __getitem__(self, name: str) -> SiloData:
-        return next(silo for silo in (*self.silos, *self.unseen) if silo.name == name)
+        for silo in (*self.silos, *self.unseen):
+            if silo.name == name:
+                return silo
+        raise KeyError(name)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -122,7 +125,7 @@ def held_out_domains(dataset: Dataset, held_out: str | None) -> tuple[str, ...]:
             )
         return (names[-1],)
     assert held_out is not None
-    chosen = tuple(part.strip() for part in held_out.split("+"))
+    chosen = tuple(dict.fromkeys(part.strip() for part in held_out.split("+")))
     for name in chosen:
         if name not in names:
             raise FairsiloError(
@@ -134,7 +137,12 @@ def held_out_domains(dataset: Dataset, held_out: str | None) -> tuple[str, ...]:
 
 
 def _divide(domain: Domain, count: int, validation: float, test: float, seed: int) -> list[SiloData]:
+    if domain.silo is not None and count > 1:
+        raise FairsiloError(
+            f"data.silos_per_domain is {count}, but the data of {domain.name!r} name their own silos; leave it at 1"
+        )
     split = domain.split.clone()
+    _complete_groups(domain, split)
     if (split == UNDECIDED).any() and not (split == TEST).any():
         _carve(domain, split, UNDECIDED, TEST, test, seed, "test")
     split[split == UNDECIDED] = TRAIN
@@ -153,10 +161,22 @@ def _divide(domain: Domain, count: int, validation: float, test: float, seed: in
         valid = ((split == VALIDATION) & (owner == index)).nonzero().flatten()
         if not len(train):
             raise FairsiloError(
-                f"silo {holder!r} of domain {domain.name!r} gets no training sample; use fewer silos per domain"
+                f"silo {holder!r} of domain {domain.name!r} gets no training sample; "
+                "it needs more samples or groups, or fewer silos per domain"
             )
         silos.append(SiloData(holder, domain.name, _take(domain, train), _take(domain, valid), tested))
     return silos
+
+
+def _complete_groups(domain: Domain, split: Tensor) -> None:
+    """Undecided samples of a group that is decided elsewhere go where the rest of it is."""
+    if domain.group is None:
+        return
+    for group in set(domain.group[split == UNDECIDED].tolist()):
+        members = domain.group == group
+        decided = split[members & (split != UNDECIDED)]
+        if len(decided):
+            split[members & (split == UNDECIDED)] = decided[0]
 
 
 def _carve(domain: Domain, split: Tensor, source: int, target: int, share: float, seed: int, purpose: str) -> None:

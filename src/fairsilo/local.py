@@ -17,7 +17,7 @@ def pulled(silo: Silo, vector: Tensor, strength: float, towards: Tensor) -> Tens
     held = silo.model.read()
     silo.model.load(vector)
     optimizer = make_optimizer(silo)
-    silo.model.module.train()
+    silo.model.train()
     for batch in silo.batches():
         gradient(silo, batch, corrected=False)
         silo.model.gradients.add_(silo.parameters.detach() - towards, alpha=strength)

@@ -118,7 +118,7 @@ def method(text: str, **settings: Any) -> Method:
     return composed
 
 
-_PIECE = re.compile(r"^(?P<name>[\w-]+)(\((?P<settings>[^()]*)\))?(\.without\((?P<without>[^()]*)\))?$")
+_PIECE = re.compile(r"^(?P<name>[\w-]+)(\((?P<settings>[^()]*)\))?(?P<without>(\.without\([^()]*\))*)$")
 
 
 def _one(text: str, settings: dict[str, Any]) -> Method:
@@ -132,9 +132,12 @@ def _one(text: str, settings: dict[str, Any]) -> Method:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals:
             raise FairsiloError(f"{pair!r} in {text!r} is no setting; write key=value")
+        if key in inside:
+            raise FairsiloError(f"{key} is given twice in {text!r}")
         inside[key] = _literal(value)
     made = entry(match["name"]).make(**inside)
-    gone = [name.strip() for name in (match["without"] or "").split(",") if name.strip()]
+    listed = re.findall(r"\(([^()]*)\)", match["without"])
+    gone = [name.strip() for names in listed for name in names.split(",") if name.strip()]
     return made.without(*gone) if gone else made
 
 

@@ -49,17 +49,18 @@ def select_rounds(rows: Sequence[Row], selection: str) -> list[int]:
         return evaluated[-1:]
     if selection == "last5":
         return evaluated[-5:]
-    unseen, split = (False, "validation") if selection == "source-validation" else (True, "test")
-    scores = {
-        number: mean(
-            row["metric"]
-            for row in rows
-            if row["round"] == number and row["model"] == "global" and row["unseen"] == unseen and row["split"] == split
-        )
-        for number in evaluated
-    }
+    judged = _judged(rows, selection)
+    scores = {number: mean(row["metric"] for row in judged if row["round"] == number) for number in evaluated}
     usable = {number: score for number, score in scores.items() if not math.isnan(score)}
     return [max(usable, key=lambda number: (usable[number], -number))] if usable else evaluated[-1:]
+
+
+_JUDGES = {"source-validation": (False, "validation"), "oracle": (True, "test")}
+
+
+def _judged(rows: Sequence[Row], selection: str) -> list[Row]:
+    """The rows of the global model that a selection rule looks at."""
+    return [row for row in rows if row["model"] == "global" and (row["unseen"], row["split"]) == _JUDGES[selection]]
 
 
 def results(
@@ -106,6 +107,8 @@ def fairness(values: Mapping[str, float], domain_of: Mapping[str, str], ddof: in
 
 def summarise(rows: Sequence[Row], about: str = "global", selection: str = "last", ddof: int = 0) -> dict[str, Any]:
     """The three answers of a run, with the rounds they were read from."""
+    if selection in _JUDGES and not _judged(rows, selection):
+        selection = "last"  # there is nothing to select by, and the summary must not claim otherwise
     rounds = select_rounds(rows, selection)
     domain_of = {row["silo"]: row["domain"] for row in rows}
     unseen = {row["silo"] for row in rows if row["unseen"]}

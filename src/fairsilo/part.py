@@ -189,7 +189,8 @@ class Method:
                 )
             kept = [part for part in kept if part not in gone]
         dropped = ", ".join(one if isinstance(one, str) else one.name for one in which)
-        return Method(tuple(kept), f"{self.name}.without({dropped})", self.server_model)
+        label = f"({self.name})" if "|" in self.name else self.name
+        return Method(tuple(kept), f"{label}.without({dropped})", self.server_model)
 
     @property
     def about(self) -> str:

@@ -113,7 +113,7 @@ def descend(silo: Silo, batches: Iterable[Batch] | None = None, corrected: bool 
     optimizer = make_optimizer(silo)
     if silo.training.keep_optimizer_state and corrected:
         _restore_optimizer(silo, optimizer)
-    silo.model.module.train()
+    silo.model.train()
     total = torch.zeros((), dtype=torch.float64, device=silo.device)
     steps = 0
     for batch in silo.batches() if batches is None else batches:
@@ -160,7 +160,7 @@ _OPTIMIZERS = {"sgd": _sgd, "adam": _adam, "adamw": _adamw}
 @torch.no_grad()
 def measure(silo: Silo, split: str) -> Measure:
     """Loss and metric of the model held, on a split of this silo, in evaluation mode."""
-    silo.model.module.eval()
+    silo.model.eval()
     total: Tensor | None = None
     for batch in silo.evaluation_batches(silo.data.split(split)):
         inputs = batch.inputs

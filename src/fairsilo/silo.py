@@ -135,7 +135,7 @@ class Silo:
             order = torch.randperm(len(split), generator=self.stream(purpose, "order", epoch))
             for number, start in enumerate(range(0, len(split), size)):
                 indices = order[start : start + size]
-                if len(indices) == 1 and start > 0:
+                if len(indices) == 1 and size > 1 and start > 0:
                     continue
                 inputs = prepare(split.inputs[indices], self.device, self.model.layout.dtype)
                 if self.augment != "none":

@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -80,12 +81,14 @@ class Store:
             raise FairsiloError(f"{self.folder} is no run folder: it has no {name}") from problem
         except json.JSONDecodeError as problem:
             raise FairsiloError(f"{path} is damaged: {problem}") from problem
-        return dict(content)
+        if not isinstance(content, dict):
+            raise FairsiloError(f"{path} is damaged: it holds a {type(content).__name__}")
+        return content
 
     # models ---------------------------------------------------------------------------------------------------
     def write_model(self, name: str, vector: Tensor, layout: Layout) -> None:
         """A model by tensor names, with the kinds of its tensors in the metadata."""
-        path = self.folder / "models" / f"{name}.safetensors"
+        path = self._model_path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = {key: value.detach().cpu().contiguous() for key, value in layout.views(vector).items()}
         beside = path.with_name(f".{path.name}.part")
@@ -93,7 +96,12 @@ class Store:
         beside.replace(path)
 
     def read_model(self, name: str) -> dict[str, Tensor]:
-        return _read_tensors(self.folder / "models" / f"{name}.safetensors")[0]
+        return _read_tensors(self._model_path(name))[0]
+
+    def _model_path(self, name: str) -> Path:
+        """Silo names are free text: whatever could leave the folder is written as %2F and the like."""
+        *folders, leaf = name.split("/", maxsplit=1)
+        return self.folder.joinpath("models", *folders, f"{quote(leaf, safe=' ')}.safetensors")
 
     # checkpoints ----------------------------------------------------------------------------------------------
     def write_checkpoint(self, round_: int, server: Tree, silos: Mapping[str, Tree]) -> None:
@@ -105,7 +113,7 @@ class Store:
         write_tree(beside / "server.safetensors", server)
         for number, (name, memory) in enumerate(sorted(silos.items())):
             write_tree(beside / f"silo-{number:04d}.safetensors", {"name": name, "memory": memory})
-        (beside / "round.json").write_text(json.dumps({"round": round_, "silos": len(silos)}), encoding="utf-8")
+        Store(beside).write_json("round.json", {"round": round_, "silos": len(silos)})  # last: with it, it is complete
         shutil.rmtree(old, ignore_errors=True)
         if current.exists():
             os.rename(current, old)  # noqa: PTH104 - directories, and the shortest possible gap between the two moves
@@ -114,11 +122,8 @@ class Store:
 
     def read_checkpoint(self) -> tuple[int, dict[str, Any], dict[str, dict[str, Any]]] | None:
         """Round, server and silos of the last complete checkpoint; None where there is none yet."""
-        for name in (
-            "checkpoint",
-            ".checkpoint.old",
-            ".checkpoint.new",
-        ):  # a kill between the two moves leaves these
+        # a kill between the two moves of writing leaves the new one complete under its other name
+        for name in ("checkpoint", ".checkpoint.new", ".checkpoint.old"):
             folder = self.folder / name
             if not (folder / "round.json").exists():
                 continue
@@ -137,8 +142,9 @@ def write_tree(path: Path, tree: Tree) -> None:
 
     def plain(value: Any, place: str) -> Any:
         if isinstance(value, Tensor):
-            tensors[place] = value.detach().cpu().contiguous().clone()
-            return {"tensor": place}
+            key = str(len(tensors))
+            tensors[key] = value.detach().cpu().contiguous().clone()
+            return {"tensor": key}
         if isinstance(value, Mapping):
             return {"map": [[key, plain(item, f"{place}/{key}")] for key, item in value.items()]}
         if isinstance(value, list | tuple):
@@ -153,6 +159,8 @@ def write_tree(path: Path, tree: Tree) -> None:
 
 def read_tree(path: Path) -> dict[str, Any]:
     tensors, metadata = _read_tensors(path)
+    if "tree" not in metadata:
+        raise FairsiloError(f"{path} was not written by fairsilo")
 
     def restored(value: Any) -> Any:
         if isinstance(value, dict):

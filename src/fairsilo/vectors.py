@@ -32,6 +32,7 @@ class Slot:
     kind: str = SHARED  # shared, averaged or private
     group: str = "body"  # body, head, batch-norm or norm
     start: int = 0
+    dtype: torch.dtype = torch.int64  # of a counter, which travels as a float
 
     @property
     def stop(self) -> int:
@@ -77,8 +78,8 @@ class Layout:
         for name, buffer in _persistent_buffers(module):
             if name.rpartition(".")[0] not in frozen:
                 role = BUFFER if buffer.is_floating_point() else COUNTER
-                slots.append(Slot(name, tuple(buffer.shape), role, group=groups[name]))
-        if not slots:
+                slots.append(Slot(name, tuple(buffer.shape), role, group=groups[name], dtype=buffer.dtype))
+        if not any(slot.role == PARAMETER for slot in slots):
             raise ValueError("the model has no trainable tensor, so there is nothing to train or send")
         dtypes = {p.dtype for p in module.parameters() if p.requires_grad}
         return cls(slots, dtypes.pop() if len(dtypes) == 1 else torch.float32)
@@ -116,7 +117,7 @@ class Layout:
         tensors = {}
         for slot in self.slots:
             view = vector[slot.place].view(slot.shape)
-            tensors[slot.name] = view.round().long() if slot.role == COUNTER else view
+            tensors[slot.name] = view.round().to(slot.dtype) if slot.role == COUNTER else view
         return tensors
 
     def pack(self, tensors: dict[str, Tensor]) -> Tensor:
@@ -148,6 +149,7 @@ class FlatModel:
     def __init__(self, module: nn.Module, layout: Layout, device: torch.device | str = "cpu") -> None:
         self.module = module.to(device)
         self.layout = layout
+        self._frozen = _frozen_modules(module)
         tensors = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers())
         initial = layout.pack(tensors)
         self._floats = initial[: layout.floats].to(device).clone()
@@ -163,6 +165,15 @@ class FlatModel:
             elif slot.role == BUFFER:
                 owner, _, leaf = slot.name.rpartition(".")
                 module.get_submodule(owner)._buffers[leaf] = self._floats[slot.place].view(slot.shape)
+
+    def train(self) -> None:
+        """Training mode, except for frozen modules: their statistics are in no vector and must not drift."""
+        self.module.train()
+        for name in self._frozen:
+            self.module.get_submodule(name).eval()
+
+    def eval(self) -> None:
+        self.module.eval()
 
     @torch.no_grad()
     def read(self) -> Tensor:

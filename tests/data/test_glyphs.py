@@ -144,7 +144,7 @@ def test_load_takes_it_by_name_size_seed_and_domains() -> None:
     [
         ({}, "exactly one of name, folder, index and packed, but given: none"),
         ({"name": "glyphs", "folder": "here"}, "given: name='glyphs', folder='here'"),
-        ({"name": "glyfs"}, "'glyfs' is not known; did you mean 'glyphs'"),
+        ({"name": "glyfs"}, "unknown data set 'glyfs'; did you mean 'glyphs'?"),
         ({"name": "glyphs", "domains": ["scan", "phto"]}, "'phto' is not in .*did you mean 'photo'"),
         ({"name": "glyphs", "domains": ["scan"]}, "only the domain 'scan', but at least 2"),
     ],

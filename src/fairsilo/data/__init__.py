@@ -52,7 +52,7 @@ def load(
 
 def _named(name: str, size: int | None, seed: int) -> Dataset:
     if name not in DATASETS:
-        raise FairsiloError(f"Data set {name!r} is not known{nearest(name, DATASETS).removesuffix('?')}.")
+        raise FairsiloError(f"unknown data set {name!r}{nearest(name, DATASETS)}")
     from fairsilo.data.glyphs import glyphs
 
     return glyphs(seed) if size is None else glyphs(seed, size)

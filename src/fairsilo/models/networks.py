@@ -99,7 +99,10 @@ def build(name: str, classes: int, channels: int, seed: int) -> nn.Module:
     """The network `name` (or `package:function`), its initial weights drawn from the seed alone."""
     make = _maker(name)
     with streams.ambient(seed, "initial weights"):
-        module = make(classes, channels)
+        try:
+            module = make(classes, channels)
+        except TypeError as problem:
+            raise FairsiloError(f"model {name!r} cannot be called with (classes, channels): {problem}") from problem
     if not isinstance(module, nn.Module):
         raise FairsiloError(f"model {name!r} gave a {type(module).__name__}; it must return a torch.nn.Module")
     return module
@@ -119,7 +122,7 @@ def _maker(name: str) -> Callable[[int, int], nn.Module]:
         sys.path.insert(0, here)  # a model beside the user's configuration, as with `python -m`
     try:
         found = getattr(importlib.import_module(package), function)
-    except (ImportError, AttributeError) as problem:
+    except (ImportError, AttributeError, ValueError, TypeError) as problem:
         raise FairsiloError(f"model {name!r} cannot be imported: {problem}") from problem
     if not callable(found):
         raise FairsiloError(f"model {name!r} is not callable; it must be a function of (classes, channels)")

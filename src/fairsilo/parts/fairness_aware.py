@@ -84,11 +84,10 @@ class FairnessAware(Part):
         perturbed = dict(state.carried)
         perturbed_gaps = self._gaps(server, updates, state, first)
         both = list(perturbed_gaps)
-        state.carried = perturbed
-        after = state.of(both)
         state.carried = carried
         if not both:
             return
+        after = ordered(both, perturbed) / ordered(both, carried).sum()
         found = equalise(
             state.of(both),
             ordered(both, gaps),
@@ -100,7 +99,7 @@ class FairnessAware(Part):
         )
         if found.status != "ok" or found.clipped:
             server.note(f"FAA: {'clipped to the simplex' if found.clipped else found.status.replace('_', ' ')}")
-        state.move(both, lambda _: found.weights)
+        state.move(both, lambda _: found.weights / found.weights.sum())
 
     def _gaps(self, server: Server, updates: Updates, state: GapState, names: list[str]) -> dict[str, float]:
         model = candidate(server, updates, state.of(list(updates.silos)))

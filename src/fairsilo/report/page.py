@@ -98,16 +98,13 @@ def selection_words(run: Run) -> str:
     rule, which = run.summary["selection"], ranges(rounds)
     if rule == "last5":
         return f"mean of the last {len(rounds)} evaluations ({which})"
-    if rule == "source-validation" and has_validation(run):
+    if rule == "source-validation":
         return f"best on the training silos' validation data ({which})"
-    if rule == "oracle" and run.summary["generalisation"]["per_domain"]:
+    if rule == "oracle":
         return f"oracle: best on the unseen test data ({which}); an upper bound, not a fair estimate"
-    reason = "" if rule == "last" else f"; {rule} was asked for, but its data are missing"
+    asked = run.setting("evaluate", "selection", "last")
+    reason = "" if asked == "last" else f"; {asked} was asked for, but its data are missing"
     return f"the last evaluated round ({which}){reason}"
-
-
-def has_validation(run: Run) -> bool:
-    return any(row["model"] == "global" and row["split"] == "validation" and not row["unseen"] for row in run.rows)
 
 
 def header(run: Run, baseline: Run | None) -> str:

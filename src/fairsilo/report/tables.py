@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from fairsilo.metrics import HEADLINES, compare_cells, headline
@@ -27,16 +28,13 @@ def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapp
     """The three answers and every silo's row, the baseline's beside."""
     runs = [(method, summary), *([baseline] if baseline else [])]
     rounds = ", ".join(map(str, summary["rounds"]))
-    table = Table(
-        title=f"{' beside '.join(name for name, _ in runs)} — percent; {SELECTIONS[summary['selection']]} ({rounds})",
-        title_justify="left",
-    )
+    names = " beside ".join(escape(name) for name, _ in runs)
+    title = f"{names} — percent; {SELECTIONS[summary['selection']]} ({rounds})"
+    table = Table(title=title, title_justify="left")
     table.add_column("")
     for name, _ in runs:
-        table.add_column(name, justify="right")
-        if name != runs[-1][0]:
-            table.add_column("own model", justify="right", style="dim")
-    table.add_column("own model", justify="right", style="dim")
+        table.add_column(escape(name), justify="right")
+        table.add_column("own model", justify="right", style="dim")
     numbers = [headline(content) for _, content in runs]
     labels = {
         "generalisation": "generalise: global model, unseen domain",
@@ -53,7 +51,7 @@ def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapp
         for rows in by_silo:
             found = rows.get(row["silo"], {})
             cells += [percent(found.get("global")), percent(found.get("personal"))]
-        table.add_row(label, *cells)
+        table.add_row(escape(label), *cells)
     return table
 
 
@@ -67,15 +65,19 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     table.add_column("method")
     for key in HEADLINES:
         table.add_column(f"{key} {'(std, lower is better)' if key == 'fairness' else ''}", justify="right")
-        table.add_column(f"minus {first} ± s.e.", justify="right", style="dim")
+        table.add_column(f"minus {escape(first)} ± s.e.", justify="right", style="dim")
     for row in rows:
         texts = []
         for key in HEADLINES:
             found = row[key]
-            texts.append(f"{percent(found['mean'])} ± {percent(found['std'])}")
+            texts.append(_with_spread(found))
             texts.append(_difference(found))
-        table.add_row(row["method"], *texts)
+        table.add_row(escape(row["method"]), *texts)
     return table
+
+
+def _with_spread(found: Mapping[str, Any]) -> str:
+    return "-" if found["mean"] is None else f"{percent(found['mean'])} ± {percent(found['std'])}"
 
 
 def _difference(found: Mapping[str, Any]) -> str:
@@ -122,9 +124,10 @@ def comparison_latex(comparison: Mapping[str, Any]) -> str:
 
 
 def _escaped(text: str) -> str:
-    for character in "\\&%$#_{}":
-        text = text.replace(character, f"\\{character}" if character != "\\" else r"\textbackslash ")
-    return text.replace("|", r"\textbar{}")
+    special = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "|": r"\textbar{}"}
+    return "".join(
+        special.get(character) or (f"\\{character}" if character in "&%$#_{}" else character) for character in text
+    )
 
 
 def methods_table(descriptions: Sequence[Mapping[str, Any]]) -> Table:

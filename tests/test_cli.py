@@ -1,0 +1,248 @@
+"""The command line as a user meets it: output, JSON, exit codes and sentences for wrong input."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import tiny
+from fairsilo import cli
+from fairsilo.data.dataset import TEST, TRAIN, VALIDATION, Dataset, Domain
+from fairsilo.data.packed import write_packed
+from fairsilo.errors import FairsiloError, QuorumError
+
+FAST = ["rounds=2", "epochs=1", "batch_size=8", "lr=0.1", "engine.name=sequential"]
+
+
+@pytest.fixture(scope="session")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny federation as a folder of the user's: three domains, classes 0 to 2."""
+    folder = tmp_path_factory.mktemp("packed")
+    domains = {}
+    for index, name in enumerate(("ink", "paint", "stamp")):
+        split = tiny.samples(48, 20.0 * index, index)
+        decided = torch.full((48,), TRAIN, dtype=torch.int8)
+        decided[24:36], decided[36:] = VALIDATION, TEST
+        images = torch.nn.functional.interpolate(split.inputs.float(), size=(8, 8)).to(torch.uint8)
+        domains[name] = Domain(name, images, split.targets, decided)
+    write_packed(Dataset("tiny", ("0", "1", "2"), domains), folder)
+    return folder
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_net.py").write_text(
+        "from tiny import TinyNet\n\n\ndef make(classes, channels):\n    return TinyNet(classes, channels)\n"
+    )
+    return tmp_path
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of `fairsilo ARGUMENTS`, in this process."""
+    before, sys.argv = sys.argv, ["fairsilo", *arguments]
+    cli.console.file, cli.errors.file = sys.stdout, sys.stderr
+    cli.console.width = 200
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    finally:
+        sys.argv = before
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_run_writes_a_folder_and_ends_with_the_table(here: Path, packed: Path, capsys: Any) -> None:
+    code, out, err = call(
+        capsys, "run", f"data.packed={packed}", "model=my_net:make", *FAST, "held_out=stamp", "--out", "r"
+    )
+    assert (code, err) == (0, "")
+    assert "faa sends, besides the model" in out
+    assert "round 2/2" in out
+    for word in ("generalise", "personalise", "fair", "ink", "paint", "stamp (unseen)"):
+        assert word in out
+    found = {path.name for path in (here / "r").iterdir()}
+    assert {
+        "config.yaml",
+        "run.json",
+        "metrics.jsonl",
+        "rounds.jsonl",
+        "summary.json",
+        "report.html",
+        "baseline",
+    } <= found
+    assert json.loads((here / "r" / "run.json").read_text())["status"] == "finished"
+    assert json.loads((here / "r" / "baseline" / "run.json").read_text())["method"] == "fedavg"
+    code, out, _ = call(capsys, "report", "r")
+    assert code == 0
+    assert "stamp (unseen)" in out
+    code, out, _ = call(capsys, "report", "r", "--json")
+    assert json.loads(out)["summary"]["rounds"] == [2]
+    code, _, err = call(capsys, "run", f"data.packed={packed}", "--out", "r")
+    assert code == 2
+    assert "already holds a run" in err
+
+
+def test_run_as_json_and_default_folders(here: Path, packed: Path, capsys: Any) -> None:
+    arguments = ("run", "method=fedavg", f"packed={packed}", "model=my_net:make", *FAST, "--json")
+    first, second = (json.loads(call(capsys, *arguments)[1]) for _ in range(2))
+    assert first["method"] == "fedavg"
+    assert first["baseline"] is None
+    assert first["summary"]["generalisation"] == second["summary"]["generalisation"]
+    assert (first["folder"], second["folder"]) == (
+        f"runs/fedavg-{packed.name}-stamp-seed0",
+        f"runs/fedavg-{packed.name}-stamp-seed0-2",
+    )
+
+
+def test_config_files_and_overrides(here: Path, packed: Path, capsys: Any) -> None:
+    (here / "mine.yaml").write_text(
+        f"method: fedprox(mu=0.5)\nmodel: my_net:make\ndata: {{packed: '{packed}'}}\ntrain: {{rounds: 1, epochs: 1}}\n"
+    )
+    code, _, err = call(capsys, "run", "-c", "mine.yaml", "engine.name=sequential", "seed=3", "--out", "r", "--json")
+    assert (code, err) == (0, "")
+    saved = (here / "r" / "config.yaml").read_text()
+    assert "method: fedprox(mu=0.5)" in saved
+    assert "seed: 3" in saved
+    assert "held_out: stamp" in saved  # what `auto` came to
+
+
+def test_resume_finishes_to_the_same_numbers(
+    here: Path, packed: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["run", "method=scaffold", f"packed={packed}", "model=my_net:make", *FAST, "rounds=3", "--json"]
+    whole = json.loads(call(capsys, *arguments, "--out", "whole")[1])
+    from fairsilo.engine.loop import Loop
+
+    normal = Loop._save
+
+    def interrupted(self: Loop, number: int) -> None:
+        normal(self, number)
+        if number == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Loop, "_save", interrupted)
+    code, _, err = call(capsys, *arguments, "--out", "cut")
+    assert code == 130
+    assert "fairsilo resume" in err
+    assert json.loads((here / "cut" / "run.json").read_text())["status"] == "stopped"
+    code, _, err = call(capsys, "report", "cut")
+    assert code == 2
+    assert "no results yet" in err
+    monkeypatch.setattr(Loop, "_save", normal)
+    resumed = json.loads(call(capsys, "resume", "cut", "--json")[1])
+    assert resumed["summary"] == whole["summary"]
+    again = json.loads(call(capsys, "resume", "cut", "--json")[1])  # resuming a finished run changes nothing
+    assert again["summary"] == whole["summary"]
+
+
+def test_a_run_below_quorum_ends_with_one_and_a_report(
+    here: Path, packed: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ["run", "method=fedavg", f"packed={packed}", "model=my_net:make", *FAST, "lr=1e30", "--out", "r"]
+    code, out, err = call(capsys, *arguments)
+    assert code == 1
+    assert "round 1 stopped: 0 of 2 silos" in err
+    assert "local training diverged" in err
+    assert "silo ink left out (error:" in out
+    assert "stopped" in (here / "r" / "report.html").read_text()
+
+
+def test_compare_pairs_methods_and_resumes_cells(here: Path, packed: Path, capsys: Any) -> None:
+    arguments = ["compare", "fedavg", "fedprox(mu=0.5)", f"packed={packed}", "model=my_net:make", *FAST]
+    arguments += ["--seeds", "0,1", "--held-out", "all", "--out", "c"]
+    code, out, err = call(capsys, *arguments)
+    assert (code, err) == (0, "")
+    assert "fedprox(mu=0.5)" in out
+    assert "minus fedavg" in out
+    cells = list(csv.DictReader((here / "c" / "comparison.csv").open()))
+    assert len(cells) == 2 * 2 * 3
+    assert (here / "c" / "comparison.tex").read_text().count(r"\\") == 3
+    stamp = (here / "c" / "fedavg" / "ink-seed0" / "run.json").read_text()
+    code, out, _ = call(capsys, *arguments, "--json")
+    assert len(json.loads(out)["cells"]) == 12
+    assert (here / "c" / "fedavg" / "ink-seed0" / "run.json").read_text() == stamp  # finished cells are not run again
+    code, _, err = call(capsys, *arguments, "rounds=1")
+    assert code == 2
+    assert "other settings" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "rouns=3"], "unknown setting 'rouns'; did you mean 'rounds'?"),
+        (["run", "rounds=0"], "train.rounds is 0; it must be at least 1"),
+        (["run", "method=fedprx"], "unknown method 'fedprx'; did you mean 'fedprox'?"),
+        (["run", "method=fedprox(nu=1)"], "fedprox has no setting 'nu'; known: mu"),
+        (["run", "method=fedprox(mu=-1)"], "proximal.mu is -1.0; it must be at least 0"),
+        (["run", "method=ga | faa"], "both decide the aggregation weights"),
+        (["run", "data.folder=nowhere"], "nowhere"),
+        (["run", "data=mnist"], "mnist"),
+        (["run", "model=resnet"], "unknown model 'resnet'; did you mean 'resnet-10'?"),
+        (["run", "held_out=moon"], "which is no domain of glyphs; known: photo, print, scan, sketch, street"),
+        (["run", "-c", "absent.yaml"], "cannot read the configuration absent.yaml"),
+        (["run", "device=cuda", "engine.name=processes"], "is not for the processes engine"),
+        (["resume", "absent"], "absent is no run folder"),
+        (["report", "absent"], "absent is no run folder"),
+        (["compare", "rounds=3"], "name at least one method"),
+        (["compare", "fedavg", "--seeds", "one"], "--seeds is 'one'"),
+        (["compare", "fedavg", "fedavg"], "a method is named twice"),
+        (["methods", "fedavgg"], "did you mean 'fedavg'?"),
+        (["datasets", "glyps"], "did you mean 'glyphs'?"),
+    ],
+)
+def test_wrong_input_gets_one_sentence_and_exit_code_two(
+    arguments: list[str], sentence: str, here: Path, capsys: Any
+) -> None:
+    code, _, err = call(capsys, *arguments)
+    assert code == 2
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert not (here / "runs").exists()  # nothing half-written
+
+
+def test_methods_and_datasets(capsys: Any) -> None:
+    code, out, _ = call(capsys, "methods", "--json")
+    names = [found["name"] for found in json.loads(out)]
+    assert {"fedavg", "faa", "fedheal"} <= set(names)
+    code, out, _ = call(capsys, "methods")
+    assert code == 0
+    code, out, _ = call(capsys, "methods", "faa")
+    assert "K_i = (a'_i - a_i)/(G_i - G'_i)" in out
+    assert "warmup = auto" in out
+    assert "sends: the losses of two candidate models" in out
+    code, out, _ = call(capsys, "datasets")
+    assert "glyphs" in out
+    assert json.loads(call(capsys, "datasets", "--json")[1])[0]["name"] == "glyphs"
+    assert json.loads(call(capsys, "datasets", "glyphs", "--json")[1])["domains"]["scan"]["train"] >= 600
+    assert "street" in call(capsys, "datasets", "glyphs")[1]
+    assert "fairsilo 0." in call(capsys, "--version")[1]
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    code = "import sys, fairsilo.cli; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env=os.environ, check=False).returncode == 0
+
+
+def test_python_api_runs_a_model_and_a_federation_of_ones_own(here: Path, people: Any) -> None:
+    import fairsilo
+
+    settings = {"rounds": 2, "epochs": 1, "batch_size": 8, "engine": {"name": "processes", "workers": 2}}
+    result = fairsilo.run(method="fedbn", model=tiny.TinyNet, federation=people, out=here / "r", **settings)
+    assert result.summary["about"] == "personal"
+    assert (here / "r" / "report.html").exists()
+    with pytest.raises(FairsiloError, match="give an experiment or settings, not both"):
+        fairsilo.run(cli.experiment(), rounds=2)
+    assert issubclass(QuorumError, fairsilo.FairsiloError)
+    with pytest.raises(AttributeError):
+        _ = fairsilo.nothing
