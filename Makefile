@@ -12,8 +12,8 @@ demo: $(READY)
 
 test: $(READY) lint
 	$(BIN)/python -m pytest --cov --cov-report=
-	$(BIN)/coverage combine --quiet --keep 2>/dev/null || true
-	$(BIN)/coverage report --fail-under=95 | tail -n 30
+	@$(BIN)/coverage combine --quiet 2>/dev/null || true
+	$(BIN)/coverage report --fail-under=95
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -47,10 +47,10 @@ def test_overrides_win_over_settings_and_the_later_over_the_earlier() -> None:
 
 
 def test_an_ambiguous_last_word_is_refused_and_its_dotted_keys_work() -> None:
-    assert "batch_size" not in known_keys()
-    assert refused("batch_size=8") == "unknown setting 'batch_size'; did you mean 'train.batch_size'?"
-    made = experiment({}, ["train.batch_size=8", "evaluate.batch_size=9"])
-    assert (made.train.batch_size, made.evaluate.batch_size) == (8, 9)
+    assert "name" not in known_keys()
+    assert refused("name=glyphs").startswith("unknown setting 'name'")
+    made = experiment({}, ["data.name=glyphs", "engine.name=sequential"])
+    assert (made.data.name, made.engine.name) == ("glyphs", "sequential")
 
 
 def test_the_top_level_seed_is_not_the_seed_of_the_data() -> None:

@@ -98,7 +98,7 @@ def test_abandoned_answers_never_reach_the_next_question(people: Federation, poo
 def test_a_diverging_silo_is_caught_at_home(people: Federation) -> None:
     training = TrainSettings(rounds=1, epochs=3, batch_size=8, lr=1e30)
     engine = Sequential(tiny.plan("fedavg", training), people)
-    (reply,) = engine.ask("train", 1, {"a": Message({"model": engine.host.initial})})
+    (reply,) = engine.ask("train", 1, {"a": Message({"model": engine.host.model.read()})})
     assert isinstance(reply.answer, Failure)
     assert "no longer finite" in reply.answer.detail
 

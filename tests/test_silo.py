@@ -43,7 +43,7 @@ def made(
         "round": 1,
         "rounds": 3,
         "seed": 0,
-        "initial": model.read(),
+        "untrained": model.read().clone,
     }
     return Silo(**{**place, **changes})
 
@@ -255,7 +255,7 @@ def test_private_tensors_start_at_their_initial_value_and_are_then_kept() -> Non
     norm = is_norm(layout)
     assert layout.wire.size == layout.size - int(norm.sum())
     silo.load(torch.full((layout.wire.size,), 2.0))
-    assert torch.equal(silo.model.read()[norm], silo.initial[norm])
+    assert torch.equal(silo.model.read()[norm], silo.untrained()[norm])
     assert (silo.model.read()[~norm] == 2).all()
     silo.model.load(torch.full((layout.size,), 5.0))
     silo.keep_own()
@@ -286,12 +286,12 @@ def test_averaged_and_private_tensors_of_one_model_are_told_apart() -> None:
 def test_loading_does_not_change_what_was_sent_nor_the_initial_model() -> None:
     silo = made(kinds=norms(PRIVATE))
     sent = torch.full((silo.model.layout.wire.size,), 2.0)
-    initial = silo.initial.clone()
+    initial = silo.untrained()
     silo.load(sent)
     silo.model.load(torch.zeros(silo.model.layout.size))
     silo.change()
     assert (sent == 2).all()
-    assert torch.equal(silo.initial, initial)
+    assert torch.equal(silo.untrained(), initial)
 
 
 def test_another_model_can_be_run_without_being_held() -> None:

@@ -131,7 +131,7 @@ class TwoModels(Part):
         server.memory.of(self)["models"] = {name: answer.tensors["initial"] for name, answer in initial.items()}
 
     def share(self, silo: Any, message: Message) -> Message:
-        return Message({"initial": silo.model.layout.to_wire(silo.initial)})
+        return Message({"initial": silo.model.layout.to_wire(silo.untrained())})
 
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
         message.tensors[MODEL] = server.memory.of(self)["models"][silo]

@@ -114,7 +114,7 @@ def check(experiment: Experiment, federation: Federation, maker: ModelMaker | No
     for name in filter(None, (experiment.method, experiment.baseline)):
         plan = blueprint(dataclasses.replace(experiment, method=name), federation, maker)
         without = tuple(silo.name for silo in federation.silos if not len(silo.validation))
-        plan.method.check(plan.flat().layout, plan.training, plan.task.name, without)
+        plan.method.check(plan.start()[0], plan.training, plan.task.name, without)
 
 
 def _named_held_out(experiment: Experiment, federation: Federation) -> Experiment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ class Silo:
     round: int
     rounds: int
     seed: int
-    initial: Tensor  # the model before round 1: where tensors start that never come from the server
+    untrained: Callable[[], Tensor]  # the model before round 1: where tensors start that never come from the server
     augment: str = "none"
     evaluation_batch: int = 256
     sent: Tensor = field(default_factory=lambda: torch.empty(0))  # the server's model, as it was sent
@@ -96,7 +96,7 @@ class Silo:
         if not layout.own:
             self.start = sent
         else:
-            vector = self.initial.clone()
+            vector = sent.clone() if layout.wire is layout else self.untrained()
             layout.write_wire(sent, vector)
             position = 0
             if own is not None:

@@ -19,7 +19,7 @@ from fairsilo.models.networks import build
 from fairsilo.part import Method
 from fairsilo.silo import Memory, Silo
 from fairsilo.tasks import Classify
-from fairsilo.vectors import FlatModel, Layout
+from fairsilo.vectors import FlatModel, Layout, tensors_of
 
 ModelMaker = Callable[[int, int], nn.Module]
 
@@ -45,8 +45,14 @@ class Blueprint:
         with streams.ambient(self.seed, "initial weights"):
             return name(self.task.classes, self.channels)
 
+    def start(self) -> tuple[Layout, Tensor]:
+        """Layout and initial vector of the silos' network, its tensors of the kinds the method gives them."""
+        module = self.network(self.model)
+        layout = self.method.layout(Layout.of(module))
+        return layout, layout.pack(tensors_of(module)).to(self.device)
+
     def flat(self) -> FlatModel:
-        """The silos' network, its tensors of the kinds the method gives them."""
+        """The silos' network, ready to train."""
         module = self.network(self.model)
         return FlatModel(module, self.method.layout(Layout.of(module)), self.device)
 
@@ -73,7 +79,6 @@ class Host:
         self.strict = strict
         self.model = blueprint.flat()
         self.server_model = blueprint.server_flat()
-        self.initial = self.model.read()
 
     def answer(self, name: str, request: Request, memory: Memory) -> Answer:
         """One silo's answer. A silo that raises is a failure with its reason, and remembers nothing of the step."""
@@ -92,7 +97,7 @@ class Host:
             round=request.round,
             rounds=plan.training.rounds,
             seed=plan.seed,
-            initial=self.initial,
+            untrained=lambda: plan.start()[1],  # rarely needed and as large as the model: made on demand
             augment=plan.augment,
             evaluation_batch=plan.evaluation_batch,
         )

@@ -79,16 +79,15 @@ class Loop:
 
     def _make_server(self, data: Any) -> Server:
         plan = self.blueprint
-        model, own = plan.flat(), plan.server_flat()
+        layout, vector = plan.start()
+        own = plan.server_flat()
         without = tuple(silo.name for silo in self.federation.silos if not len(silo.validation))
-        plan.method.check(model.layout, plan.training, plan.task.name, without)
-        wire = model.layout.wire
-        held = own or model
+        plan.method.check(layout, plan.training, plan.task.name, without)
         return Server(
             method=plan.method,
-            vector=held.layout.to_wire(held.read()),
-            layout=own.layout if own else wire,
-            silo_layout=wire,
+            vector=own.read() if own else layout.to_wire(vector),
+            layout=own.layout if own else layout.wire,
+            silo_layout=layout.wire,
             names=self.federation.names,
             training=plan.training,
             rounds=plan.training.rounds,
@@ -261,7 +260,7 @@ class Loop:
 
     def _save_personal(self) -> None:
         assert self.store is not None
-        layout = self.blueprint.flat().layout
+        layout, _ = self.blueprint.start()
         for name, vector in self.engine.personal.items():
             self.store.write_model(f"personal/{name}", vector, layout)
 
