@@ -34,7 +34,7 @@ class FairnessAware(Part):
     """K_i = (a'_i - a_i)/(G_i - G'_i); G* = sum K_i G_i / sum K_i; a*_i = a_i + K_i (G_i - G*)."""
 
     name = "fairness-aware"
-    paper = "FFT-GP: fairness-aware aggregation, equations 9 to 11"
+    paper = "Zhang et al., Fairness-guided federated training for generalization and personalization, FITEE 2024"
     formula = "K_i = (a'_i - a_i)/(G_i - G'_i);  G* = sum_i K_i G_i / sum_i K_i;  a_i <- a_i + K_i (G_i - G*)"
     sends = (
         "loss and accuracy of the received and of its own model on its validation data (four numbers)",
