@@ -23,6 +23,9 @@ from fairsilo.messages import Failure, Message, Reply, Request
 from fairsilo.silo import Memory
 
 
+_READY = "ready"
+
+
 class Worker:
     """One child process and the pipe to it."""
 
@@ -35,6 +38,7 @@ class Worker:
         self.plan: object = None  # what it was last set up with
         self.silo: str | None = None
         self.begun = 0.0
+        self.ready = False  # it has started: only then does a silo's clock run
 
     def end(self) -> None:
         self.process.kill()
@@ -123,7 +127,8 @@ class Processes:
             self._receive(busy[pipe], ready)
         now = time.perf_counter()
         for worker in busy.values():
-            if self.timeout and worker.silo is not None and now - worker.begun > self.timeout:
+            overdue = self.timeout and worker.ready and now - worker.begun > self.timeout
+            if overdue and worker.silo is not None:
                 detail = f"no answer within {self.timeout:g} s"
                 ready[worker.silo] = Reply(worker.silo, Failure("timeout", detail), now - worker.begun)
                 self.pool.replace(worker)
@@ -132,14 +137,19 @@ class Processes:
         """Seconds until the first answer under way is overdue."""
         if not self.timeout:
             return None
-        return max(0.0, min(worker.begun for worker in busy) + self.timeout - time.perf_counter()) + 0.01
+        begun = [worker.begun for worker in busy if worker.ready]
+        return max(0.0, min(begun) + self.timeout - time.perf_counter()) + 0.01 if begun else None
 
     def _receive(self, worker: Worker, ready: dict[str, Reply]) -> None:
         try:
-            answer: Answer = _owned(worker.pipe.recv())
+            received = worker.pipe.recv()
         except (EOFError, ConnectionResetError):
             self._lost(worker, ready)
             return
+        if received == _READY:
+            worker.ready, worker.begun = True, time.perf_counter()
+            return
+        answer: Answer = _owned(received)
         name = str(worker.silo)
         if answer.memory:
             self.memory[name] = answer.memory
@@ -165,6 +175,7 @@ class Processes:
 def _serve(pipe: Connection) -> None:
     """The worker: set up when asked, answer requests, end when the pipe closes."""
     host: Host | None = None
+    pipe.send(_READY)
     while True:
         try:
             setup, name, request, memory = pipe.recv()
