@@ -22,7 +22,6 @@ from fairsilo.federation import Federation
 from fairsilo.messages import Failure, Message, Reply, Request
 from fairsilo.silo import Memory
 
-
 _READY = "ready"
 
 
