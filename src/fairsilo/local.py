@@ -19,7 +19,7 @@ def pulled(silo: Silo, vector: Tensor, strength: float, towards: Tensor) -> Tens
     optimizer = make_optimizer(silo)
     silo.model.train()
     for batch in silo.batches():
-        gradient(silo, batch, corrected=False)
+        gradient(silo, batch, terms=False, corrections=False)
         silo.model.gradients.add_(silo.parameters.detach() - towards, alpha=strength)
         optimizer.step()
     trained = silo.model.read()

@@ -90,6 +90,10 @@ class Part:
         """What is sent to one silo; it may differ per silo."""
         return message
 
+    def accompany(self, server: Server, message: Message) -> Message:
+        """What goes with every model that is sent, also to be probed or evaluated, also to unseen silos."""
+        return message
+
     def collect(self, server: Server, updates: Updates) -> Updates:
         """Screen, mask, cluster; writes memory and facts."""
         return updates

@@ -6,13 +6,14 @@ between the two and know no hook; parts write hooks and call none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
 
 from fairsilo.config import TrainSettings
-from fairsilo.messages import MODEL, Failure, Message, Reply
+from fairsilo.messages import MODEL, Failure, Message, Number, Reply
 from fairsilo.part import Part
 from fairsilo.server import Server, Updates, base_weights, named
 from fairsilo.silo import Batch, Silo
@@ -82,48 +83,53 @@ def share_silo(silo: Silo) -> Message:
 EXCHANGE = {"train": train_silo, "evaluate": evaluate_silo, "probe": probe_silo, "share": share_silo}
 
 
-def objective(silo: Silo, batch: Batch, corrected: bool = True) -> Tensor:
-    """The task's loss on a batch, with the terms that parts add (unless `corrected` is off)."""
+def objective(silo: Silo, batch: Batch, terms: bool = True) -> Tensor:
+    """The task's loss on a batch, with the terms that parts add (unless `terms` is off)."""
     inputs = batch.inputs
     for change in silo.method.hooks("inputs"):
-        inputs = change(silo, inputs, batch, corrected)
+        inputs = change(silo, inputs, batch, terms)
     output = silo.forward(inputs)
     loss = silo.task.loss(output.prediction, batch.targets)
-    if corrected:
+    if terms:
+        batch = dataclasses.replace(batch, inputs=inputs)  # a term sees what the network saw
         for term in silo.method.hooks("loss"):
             loss = term(silo, loss, output, batch)
     return loss
 
 
-def gradient(silo: Silo, batch: Batch, corrected: bool = True) -> Tensor:
-    """Leave the gradient of the objective in silo.model.gradients; returns the detached loss."""
+def gradient(silo: Silo, batch: Batch, terms: bool = True, corrections: bool = True) -> Tensor:
+    """Leave the gradient of the objective in silo.model.gradients; returns the detached loss.
+
+    Without `terms` it is the bare task's loss; without `corrections` the gradient stays as the loss gives it.
+    """
     silo.model.gradients.zero_()
-    loss = objective(silo, batch, corrected)
+    loss = objective(silo, batch, terms)
     loss.backward()  # type: ignore[no-untyped-call]
-    if corrected:
+    if corrections:
         for correct in silo.method.hooks("gradients"):
             correct(silo)
-    if silo.training.clip is not None:
+    if corrections and silo.training.clip is not None:
         torch.nn.utils.clip_grad_norm_([silo.parameters], silo.training.clip)
     return loss.detach()
 
 
-def descend(silo: Silo, batches: Iterable[Batch] | None = None, corrected: bool = True) -> Tensor:
-    """The plain local loop: one optimiser step per batch. Returns the mean loss over the steps."""
+def descend(silo: Silo, step: Callable[[Silo, Batch], Tensor] = gradient) -> Tensor:
+    """The local loop: per batch a gradient (of the objective, or as `step` computes it) and an optimiser step.
+
+    Returns the mean loss over the steps.
+    """
     optimizer = make_optimizer(silo)
-    if silo.training.keep_optimizer_state and corrected:
+    if silo.training.keep_optimizer_state:
         _restore_optimizer(silo, optimizer)
     silo.model.train()
     total = torch.zeros((), dtype=torch.float64, device=silo.device)
-    steps = 0
-    for batch in silo.batches() if batches is None else batches:
-        total += gradient(silo, batch, corrected)
+    for batch in silo.batches():
+        total += step(silo, batch)
         optimizer.step()
-        steps += 1
-        silo.steps += corrected
-    if silo.training.keep_optimizer_state and corrected:
+        silo.steps += 1
+    if silo.training.keep_optimizer_state:
         _keep_optimizer(silo, optimizer)
-    return total / max(steps, 1)
+    return total / max(silo.steps, 1)
 
 
 def make_optimizer(silo: Silo) -> torch.optim.Optimizer:
@@ -195,11 +201,11 @@ def conclude(server: Server) -> None:
         hook(server)
 
 
-def open_round(server: Server, participants: Iterable[str], asks: dict[str, bool]) -> dict[str, Message]:
+def open_round(server: Server, participants: Iterable[str], asks: dict[str, Number]) -> dict[str, Message]:
     """The message to each participant: the model and what parts add."""
     messages = {}
     for name in participants:
-        message = Message({MODEL: server.vector}, dict(asks))
+        message = _with_model(server, server.vector, dict(asks))
         for broadcast in server.method.hooks("broadcast"):
             message = broadcast(server, name, message)
         messages[name] = message
@@ -208,14 +214,31 @@ def open_round(server: Server, participants: Iterable[str], asks: dict[str, bool
 
 def open_evaluation(server: Server, silos: Iterable[str], unseen: Iterable[str]) -> dict[str, Message]:
     """The model that each silo measures: the global one, unless a part answers per silo."""
-    network = {"network": "server"} if server.module is not None else {}
+    network: dict[str, Number] = {"network": "server"} if server.module is not None else {}
     messages = {}
     for name, known in [*((name, name) for name in silos), *((name, None) for name in unseen)]:
         vector = server.vector
         for model_for in server.method.hooks("model_for"):
             vector = model_for(server, known, vector)
-        messages[name] = Message({MODEL: vector}, dict(network))
+        messages[name] = _with_model(server, vector, dict(network))
     return messages
+
+
+def _with_model(server: Server, vector: Tensor, numbers: dict[str, Number]) -> Message:
+    message = Message({MODEL: vector}, numbers)
+    for accompany in server.method.hooks("accompany"):
+        message = accompany(server, message)
+    return message
+
+
+def probe(server: Server, vector: Tensor, silos: Iterable[str], split: str = "validation") -> dict[str, Measure]:
+    """Loss and metric of a model at the silos, which learn nothing from it."""
+    question = _with_model(server, vector, {"split": split})
+    answers = server.ask("probe", dict.fromkeys(silos, question))
+    return {
+        name: Measure(float(found["loss"]), float(found["metric"]), int(found["samples"]))
+        for name, found in ((name, answer.numbers) for name, answer in answers.items())
+    }
 
 
 def screened(replies: Iterator[Reply], layout: Layout) -> Iterator[Reply]:

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from fairsilo import streams
 from fairsilo.config import TrainSettings
-from fairsilo.messages import MODEL, Message, Reply
+from fairsilo.messages import Message, Reply
 from fairsilo.silo import Memory
-from fairsilo.tasks import Measure
 from fairsilo.vectors import Layout, weighted_mean
 
 if TYPE_CHECKING:
@@ -85,17 +84,6 @@ class Server:
         """Ask silos and wait; those who failed are logged by the engine and are missing from the answer."""
         replies = self.exchange(kind, messages)
         return {reply.silo: reply.answer for reply in replies if isinstance(reply.answer, Message)}
-
-    def probe(self, vector: Tensor, silos: Iterable[str], split: str = "validation") -> dict[str, Measure]:
-        """Loss and metric of a model at the silos, which learn nothing from it."""
-        question = Message({MODEL: vector}, {"split": split})
-        answers = self.ask("probe", dict.fromkeys(silos, question))
-        return {
-            name: Measure(
-                float(answer.numbers["loss"]), float(answer.numbers["metric"]), int(answer.numbers["samples"])
-            )
-            for name, answer in answers.items()
-        }
 
 
 def base_weights(samples: Tensor, weighting: str) -> Tensor:

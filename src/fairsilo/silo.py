@@ -41,6 +41,7 @@ class Batch:
     inputs: Tensor
     targets: Tensor
     indices: Tensor
+    last: bool = False  # of the last local epoch
 
 
 @dataclass
@@ -125,13 +126,22 @@ class Silo:
             return as_output(self.model.module(inputs))
         return as_output(functional_call(self.model.module, self.model.layout.views(vector), (inputs,)))
 
+    @torch.no_grad()
+    def reference(self, inputs: Tensor, vector: Tensor) -> Output:
+        """The output of a fixed model (the received one, an earlier one): evaluation mode, no gradient."""
+        self.model.eval()
+        output = self.forward(inputs, vector)
+        self.model.train()
+        return output
+
     def batches(self, purpose: str = "train", epochs: int | None = None) -> Iterator[Batch]:
         """Shuffled batches of the training split, the same for every method with the same seed.
 
         A trailing batch of one sample is dropped: batch normalisation cannot take it.
         """
         split, size = self.data.train, self.training.batch_size
-        for epoch in range(self.training.epochs if epochs is None else epochs):
+        epochs = self.training.epochs if epochs is None else epochs
+        for epoch in range(epochs):
             order = torch.randperm(len(split), generator=self.stream(purpose, "order", epoch))
             for number, start in enumerate(range(0, len(split), size)):
                 indices = order[start : start + size]
@@ -140,7 +150,7 @@ class Silo:
                 inputs = prepare(split.inputs[indices], self.device, self.model.layout.dtype)
                 if self.augment != "none":
                     inputs = augmented(inputs, self.augment, self.stream(purpose, "augment", epoch, number))
-                yield Batch(inputs, split.targets[indices].to(self.device), indices)
+                yield Batch(inputs, split.targets[indices].to(self.device), indices, epoch == epochs - 1)
 
     def evaluation_batches(self, split: Split) -> Iterator[Batch]:
         for start in range(0, len(split), self.evaluation_batch):

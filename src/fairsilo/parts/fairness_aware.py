@@ -24,7 +24,7 @@ from fairsilo.parts.generalization_adjustment import (
     step_at,
 )
 from fairsilo.parts.simplex import clip_renormalise, project
-from fairsilo.round import candidate
+from fairsilo.round import candidate, probe
 from fairsilo.server import Server, Updates, ordered
 from fairsilo.silo import Silo
 
@@ -103,7 +103,7 @@ class FairnessAware(Part):
 
     def _gaps(self, server: Server, updates: Updates, state: GapState, names: list[str]) -> dict[str, float]:
         model = candidate(server, updates, state.of(list(updates.silos)))
-        answers = server.probe(model, names, self.split)
+        answers = probe(server, model, names, self.split)
         return {name: answers[name].loss - state.own[name] for name in names if name in answers}
 
 

@@ -74,14 +74,13 @@ class MeanMixing(Part):
     def inputs(self, silo: Silo, inputs: Tensor, batch: Batch, training: bool) -> Tensor:
         if not training:
             return inputs
-        silo.scratch["scaled"] = ((1 - self.lam) * inputs).requires_grad_(True)
-        return silo.scratch["scaled"]  # type: ignore[no-any-return]
+        return ((1 - self.lam) * inputs).requires_grad_(True)
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         bank = silo.scratch["bank.inputs"]
         draw = torch.randint(len(bank), (len(batch.targets),), generator=silo.scratch["draw"]).to(bank.device)
         labels = silo.scratch["bank.labels"][draw]
-        terms = mixing_terms(loss, output.prediction, silo.scratch["scaled"], bank[draw], labels, self.lam)
+        terms = mixing_terms(loss, output.prediction, batch.inputs, bank[draw], labels, self.lam)
         return terms[0] + terms[1] + terms[2]
 
 
