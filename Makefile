@@ -4,14 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint coverage bench setup clean
+.PHONY: demo test lint coverage bench docs setup clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
 	$(BIN)/fairsilo run
 
 test: $(READY) lint
-	$(BIN)/python -m pytest --cov --cov-report=
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=
 	@$(BIN)/coverage combine --quiet 2>/dev/null || true
 	$(BIN)/coverage report --fail-under=95
 
@@ -22,6 +22,9 @@ lint: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+
+docs: $(READY)
+	$(BIN)/python docs/generate.py
 
 setup: $(READY)
 

@@ -134,14 +134,55 @@ def test_ga_uses_the_gap_of_the_round_before() -> None:
     assert [weights[name] for name in NAMES] == pytest.approx(expected.tolist())
 
 
-def test_ga_ignores_the_stale_gap_of_a_silo_that_sat_out() -> None:
+def test_a_silo_that_sat_out_is_judged_by_its_last_own_model() -> None:
     run = LinearGaps("ga(warmup=0)", [1.0, 1.0, 1.0])
     run.close()
     run.close(who=("a", "b"))
+    run.server.memory["generalization-adjustment"]["own"] = {"a": 1.9, "b": 1.9, "c": 0.1}
     before = dict(run.server.memory["generalization-adjustment"]["weights"])
     run.close(received=2.0)
     after = run.server.memory["generalization-adjustment"]["weights"]
-    assert after["c"] == before["c"]
+    assert after["c"] > before["c"]
+
+
+def test_the_schedule_acts_on_each_ga_rounds_own_gap() -> None:
+    """every=3: rounds 1 and 2 are GA's, so rounds 2 and 3 act on their gaps; round 4 must not undo FAA's round 3."""
+    run = LinearGaps("faa(warmup=0, every=3)", [1.5, 1.0, 2.0], rounds=6)
+    moved = []
+    for number in range(1, 7):
+        before = dict(run.server.memory.get("fairness-aware", {}).get("weights", dict.fromkeys(NAMES, 1 / 3)))
+        run.server.memory.setdefault("fairness-aware", {})["own"] = {"a": 0.9, "b": 0.1, "c": 0.5}
+        probes = run.probes
+        run.close()
+        after = run.server.memory["fairness-aware"]["weights"]
+        moved.append((number, run.probes - probes, after != pytest.approx(before, abs=1e-12)))
+    assert [item[1] for item in moved] == [0, 0, 2, 0, 0, 2]
+    assert not moved[3][2]
+    assert moved[1][2]
+    assert moved[4][2]
+
+
+def test_silos_without_weight_do_not_poison_the_others() -> None:
+    run = LinearGaps("faa(warmup=0)", [1.5, 1.0, 2.0])
+    run.server.memory["fairness-aware"] = {"weights": {"a": 0.7, "b": 0.3, "c": 0.0}}
+    run.close(who=("c",))
+    assert run.server.memory["fairness-aware"]["weights"] == {"a": 0.7, "b": 0.3, "c": 0.0}
+    assert run.server.weights == {"c": 1.0}
+
+
+def test_a_probe_that_is_not_a_number_counts_as_lost() -> None:
+    run = LinearGaps("faa(warmup=0, onto=project)", [1.5, 1.0, 2.0])
+    run.offset[1] = float("nan")
+    weights = run.close()
+    assert weights["b"] == pytest.approx(1 / 3)
+
+
+def test_warmup_waits_for_silos_that_have_not_come_yet() -> None:
+    run = LinearGaps("ga", [1.0, 1.0, 1.0])
+    run.close(who=("a",))
+    assert run.server.memory["generalization-adjustment"]["begun"] is None
+    run.close(who=("b", "c"))
+    assert run.server.memory["generalization-adjustment"]["begun"] == 2
 
 
 def test_centred_gaps_move_in_both_directions() -> None:

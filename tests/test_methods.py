@@ -105,9 +105,15 @@ def test_a_setting_out_of_range_is_refused_with_the_range(text: str, sentence: s
     assert refused(text) == sentence
 
 
-def test_q_ffl_leaves_the_weights_of_others_without_effect() -> None:
-    for text in ("q-ffl | ga", "ga | q-ffl", "faa | q-ffl", "q-ffl | fael"):
-        assert "'q-fair' combines the updates by its own coefficients" in refused(text)
+def test_weights_that_would_have_no_effect_are_refused() -> None:
+    for text in ("q-ffl | ga", "ga | q-ffl", "faa | q-ffl", "q-ffl | fael", "afl | term"):
+        assert "both decide the aggregation weights" in refused(text)
+    for text in ("fedfv | ga", "faa | fedfv"):
+        assert "'conflict-projection' combines the updates by its own coefficients" in refused(text)
+    for text in ("q-ffl | fphl", "fednova | fedheal"):
+        assert "both combine the updates" in refused(text)
+    for text in ("fedsam | ditto", "harmofl | elcfs"):
+        assert "both own the local loop" in refused(text)
 
 
 @pytest.mark.parametrize(

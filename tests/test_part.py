@@ -13,7 +13,7 @@ import tiny
 from fairsilo.config import TrainSettings, setting
 from fairsilo.errors import FairsiloError
 from fairsilo.methods import method
-from fairsilo.part import Method, Part, fields_of
+from fairsilo.part import Facts, Method, Part, fields_of
 from fairsilo.parts.consistency_mask import ConsistencyMask
 from fairsilo.parts.distance_weights import DistanceWeights
 from fairsilo.parts.proximal import Proximal
@@ -292,7 +292,7 @@ class Measuring(Part):
 
 
 def check(made: Method, without: tuple[str, ...] = ()) -> None:
-    made.check(Layout.of(tiny.TinyNet(3, 3)), TrainSettings(), "classify", without)
+    made.check(Facts(Layout.of(tiny.TinyNet(3, 3)), TrainSettings(), "classify", without))
 
 
 def test_a_task_that_a_part_is_not_for_is_refused() -> None:
@@ -302,16 +302,30 @@ def test_a_task_that_a_part_is_not_for_is_refused() -> None:
 
 def test_a_part_that_measures_needs_validation_data_everywhere() -> None:
     check(Method((Measuring(),)))
-    with pytest.raises(FairsiloError, match=r"^measuring .*silo 'b' has none; set data\.validation above 0$"):
+    with pytest.raises(FairsiloError, match=r"^measuring .*'b' has none; set data\.validation above 0$"):
         check(Method((Measuring(),)), ("b",))
 
 
 def test_local_norms_without_batch_norms_are_refused() -> None:
     check(method("fedbn"))
     with pytest.raises(FairsiloError, match="no BatchNorm module, so keeping norms local would change nothing"):
-        method("fedbn").check(Layout.of(tiny.server_net(3, 3)), TrainSettings(), "classify", ())
+        method("fedbn").check(Facts(Layout.of(tiny.server_net(3, 3)), TrainSettings(), "classify"))
 
 
 def test_real_parts_compose_by_value() -> None:
     made = Method((Proximal(0.1),), "prox") | ConsistencyMask(tau=0.4) | DistanceWeights()
     assert made.parts == method("fedprox(mu=0.1) | fedheal(tau=0.4)").parts
+
+
+def test_what_a_part_needs_and_does_not_get_is_named() -> None:
+    layout = Layout.of(tiny.TinyNet(3, 3))
+    adam = TrainSettings(optimizer="adam")
+    for text, facts, words in (
+        ("moon", Facts(layout, TrainSettings(), "classify", features=False), "the network returns none"),
+        ("fedavg-ft", Facts(layout, TrainSettings(), "classify"), "data.server=PATH"),
+        ("fednova", Facts(layout, adam, "classify"), "train.optimizer must be sgd"),
+        ("fedproc", Facts(layout, TrainSettings(), "segment"), "prototypes is for the tasks classify, not for segment"),
+    ):
+        with pytest.raises(FairsiloError) as refusal:
+            method(text).check(facts)
+        assert words in str(refusal.value)

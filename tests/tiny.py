@@ -24,7 +24,6 @@ from fairsilo.part import Method, Part
 from fairsilo.server import Server, Updates
 from fairsilo.store import Store
 from fairsilo.tasks import Classify
-from fairsilo.vectors import FlatModel
 
 CLASSES = 3
 
@@ -83,7 +82,7 @@ def run(
     listener: Listener = silent,
     wrap: Callable[[Engine], Engine] = lambda engine: engine,
     engine: Callable[[Blueprint, Federation], Engine] | None = None,
-    server_data: Any = None,
+    server_data: Split | None = None,
     **settings: Any,
 ) -> tuple[History, Loop]:
     """A run of a method on a federation, from the folder's checkpoint where there is one."""
@@ -100,7 +99,7 @@ def run(
         settings=EngineSettings(**settings),
         store=store,
         listener=listener,
-        server_data=server_data,
+        server_data=server_data or synthetic(),
     )
     return loop.run(), loop
 
@@ -145,8 +144,10 @@ class TwoModels(Part):
         for name, delta in zip(updates.silos, updates.deltas, strict=True):
             models[name] = models[name] + delta
         server.memory.of(self)["models"] = models
-        inputs, targets = server.data
-        flat: FlatModel = server.module
+        assert server.data is not None
+        assert server.module is not None
+        inputs, targets = server.data.inputs.float().div(127.5).sub(1), server.data.targets
+        flat = server.module
         flat.load(server.vector)
         optimizer = torch.optim.SGD([flat.parameters], lr=0.05)
         for _ in range(10):
@@ -160,9 +161,8 @@ def two_models() -> Method:
     return Method((TwoModels(),), "two-models", server_model="tiny:server_net")
 
 
-def synthetic() -> tuple[Tensor, Tensor]:
-    split = samples(60, 0.0, 7)
-    return split.inputs.float().div(127.5).sub(1), split.targets
+def synthetic() -> Split:
+    return samples(60, 0.0, 7)
 
 
 # every entry, its variants, and compositions across kinds of hooks
@@ -177,6 +177,16 @@ COMPOSED = (
     "fedbn | fedmix | ga(warmup=0)",
     "ditto | q-ffl",
     "fedprox | fedbn | ditto | fphl",
+    "fedproto(share_model=false)",
+    "afl(carry=false, floor=0.001)",
+    "term(official=true)",
+    "fedfv(tau=3)",
+    "feddyn | fedheal",
+    "moon | grace-server",
+    "fedprox | fednova",
+    "harmofl | faa(warmup=0)",
+    "scaffold | fedavgm",
+    "fedbn | q-ffl",
 )
 ALL = (*CATALOGUE, *COMPOSED)
 # one method for every kind of hook

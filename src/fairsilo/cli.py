@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from fairsilo import __version__
+from fairsilo.comparison import read_plan
 from fairsilo.config import Experiment, experiment, read_yaml
 from fairsilo.errors import FairsiloError, QuorumError
 
@@ -75,39 +76,57 @@ def resume(folder: Annotated[Path, typer.Argument(help="a run folder")], as_json
 
 @app.command()
 def compare(
-    arguments: Annotated[list[str], typer.Argument(help="METHOD... and settings as key=value", metavar="METHOD...")],
-    config: ConfigFile = None,
-    seeds: Annotated[str, typer.Option(help="seeds, separated by commas")] = "0",
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="methods and settings as key=value", metavar="[METHOD...]")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="a YAML file: settings, methods or grid, seeds, held-out domains"),
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="seeds, separated by commas")] = None,
     held_out: Annotated[str | None, typer.Option(help="domains, separated by commas, or 'all'")] = None,
     out: OutFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Methods x held-out domains x seeds: a table with means, spreads and paired differences to the first method."""
-    names = [text for text in arguments if not _is_setting(text)]
-    given = [text for text in arguments if _is_setting(text)]
-    if not names:
-        raise FairsiloError("name at least one method to compare, such as `fairsilo compare fedavg faa`")
-    base = _experiment(config, [f"method={names[0]}", *given])
-    numbers = _seeds(seeds)
+    """Methods x held-out domains x seeds: a table with means, spreads and paired differences to the first method.
+
+    A file may name methods: [..] or a grid: {rows: [..], columns: [..]} of compositions, seeds: [..] and
+    held_out_domains: all or [..].
+    """
+    names = [text for text in arguments or () if not _is_setting(text)]
+    given = [text for text in arguments or () if _is_setting(text)]
+    plan = read_plan(config, given, methods=names, seeds=seeds, held_out=held_out)
     from fairsilo import experiment as work
     from fairsilo.progress import ProgressListener
-    from fairsilo.report.tables import comparison_csv, comparison_latex, comparison_table
 
+    if out is None and config is not None and not names:
+        out = Path("runs") / work.slug(f"compare-{config.stem}")
     with _interruptible("the same command"), ProgressListener(console, quiet=as_json) as listener:
-        found = work.compare(names, experiment=base, seeds=numbers, held_out=held_out, out=out, listener=listener)
+        found = work.compare(
+            plan.methods,
+            experiment=plan.experiment,
+            seeds=plan.seeds,
+            held_out=plan.held_out,
+            grid=plan.grid,
+            out=out,
+            listener=listener,
+        )
+    page = _write_comparison(found.folder)
     content = found.as_dict()
-    (found.folder / "comparison.csv").write_text(comparison_csv(content), encoding="utf-8")
-    (found.folder / "comparison.tex").write_text(comparison_latex(content), encoding="utf-8")
     if as_json:
         print(json.dumps(content))  # noqa: T201 - for scripts: exactly the JSON, no terminal formatting
         return
-    console.print(comparison_table(content))
-    console.print(f"also as CSV, LaTeX and JSON: {found.folder}/comparison.*", highlight=False, soft_wrap=True)
+    _show_comparison(content, page)
 
 
 @app.command()
-def report(folder: Annotated[Path, typer.Argument(help="a run folder")], as_json: AsJson = False) -> None:
-    """Write a run's HTML report again and print its table."""
+def report(
+    folder: Annotated[Path, typer.Argument(help="a run folder, or a comparison's")], as_json: AsJson = False
+) -> None:
+    """Write the HTML page of a run or of a comparison again and print its table."""
+    if (folder / "comparison.json").exists():
+        _report_comparison(folder, as_json)
+        return
     from fairsilo import experiment as work
 
     work.read_experiment(folder)
@@ -197,11 +216,35 @@ def _is_setting(text: str) -> bool:
     return "=" in text.split("(", maxsplit=1)[0]
 
 
-def _seeds(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise FairsiloError(f"--seeds is {text!r}; it must be whole numbers and commas, such as 0,1,2") from None
+def _write_comparison(folder: Path) -> Path:
+    """The page, and the tables for spreadsheets and papers."""
+    from fairsilo.report.comparison_page import read_comparison, write_comparison
+    from fairsilo.report.tables import comparison_csv, comparison_latex
+
+    content = read_comparison(folder)
+    (folder / "comparison.csv").write_text(comparison_csv(content), encoding="utf-8")
+    (folder / "comparison.tex").write_text(comparison_latex(content), encoding="utf-8")
+    return write_comparison(folder)
+
+
+def _show_comparison(content: dict[str, Any], page: Path) -> None:
+    from fairsilo.report.tables import comparison_table
+
+    console.print(comparison_table(content))
+    console.print(f"page: {page}", highlight=False, soft_wrap=True)
+    console.print(f"also as CSV, LaTeX and JSON: {page.parent}/comparison.*", highlight=False, soft_wrap=True)
+
+
+def _report_comparison(folder: Path, as_json: bool) -> None:
+    from fairsilo.metrics import compare_cells
+    from fairsilo.report.comparison_page import read_comparison
+
+    page, content = _write_comparison(folder), read_comparison(folder)
+    if as_json:
+        table = compare_cells(content["methods"], content["cells"])
+        print(json.dumps({"report": str(page), "table": table}))  # noqa: T201
+        return
+    _show_comparison(content, page)
 
 
 def _runs(folder: Path) -> list[Path]:

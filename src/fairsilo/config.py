@@ -109,6 +109,7 @@ class DataSettings:
     silos_per_domain: int = setting(1, "into how many silos each domain is divided", low=1)
     validation: float = setting(0.15, "share of a silo's training samples kept for validation", low=0, high=0.9)
     test: float = setting(0.2, "share of a domain kept for testing, where the data do not say", low=0, high=0.9)
+    server: str | None = setting(None, "images given to the server (a folder or packed files)")
     augment: str = setting("none", "random changes of training images", choices=("none", "crop", "flip", "crop+flip"))
     seed: int = setting(0, "of the rendering and of the splits; independent of the run's seed")
 

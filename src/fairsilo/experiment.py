@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import hashlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ import torch
 import yaml
 
 from fairsilo import __version__, config, methods
+from fairsilo.comparison import Grid
 from fairsilo.config import Experiment
 from fairsilo.data import load
 from fairsilo.engine.base import Engine
@@ -26,7 +28,7 @@ from fairsilo.engine.loop import Event, Listener, Loop, silent
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError, QuorumError
-from fairsilo.federation import Federation, federate, held_out_domains
+from fairsilo.federation import Federation, Split, federate, held_out_domains
 from fairsilo.metrics import summarise
 from fairsilo.report.page import write_report
 from fairsilo.store import Store
@@ -62,11 +64,14 @@ def run(
     Settings are those of the configuration, by their last word (`rounds=5`) or group (`data={"folder": ...}`). A
     model may be a function of (classes, channels), a federation one of your own making.
     """
+    experiment_given = experiment is not None
     if experiment is None:
         if isinstance(model, str):
             settings["model"] = model
         experiment = config.experiment(settings)
-    elif settings:
+    elif isinstance(model, str):
+        experiment = dataclasses.replace(experiment, model=model)
+    if experiment_given and settings:
         raise FairsiloError(f"give an experiment or settings, not both (got {', '.join(settings)})")
     if out is not None:
         _refuse_used(Path(out))
@@ -80,11 +85,20 @@ def run(
     return _run_both(experiment, built, folder, listener, maker)
 
 
-def resume(folder: str | Path, listener: Listener = silent) -> Result:
-    """Take a run up where it was left, and finish it to the same numbers."""
+def resume(
+    folder: str | Path,
+    listener: Listener = silent,
+    *,
+    model: ModelMaker | None = None,
+    federation: Federation | None = None,
+) -> Result:
+    """Take a run up where it was left, and finish it to the same numbers.
+
+    A run that was given a model or a federation as a Python object needs the same one again.
+    """
     folder = Path(folder)
     experiment = read_experiment(folder)
-    return _run_both(experiment, federation_of(experiment), folder, listener, None)
+    return _run_both(experiment, federation or federation_of(experiment), folder, listener, model)
 
 
 def read_experiment(folder: Path) -> Experiment:
@@ -108,13 +122,27 @@ def federation_of(experiment: Experiment) -> Federation:
     )
 
 
+def server_data_of(experiment: Experiment, federation: Federation) -> Split | None:
+    """All images of the folder given to the server, whatever their domain, with the federation's class numbers."""
+    path = experiment.data.server
+    if path is None:
+        return None
+    kind = "packed" if any(Path(path).glob("*.npz")) else "folder"
+    found = load(**{kind: path}, size=federation.silos[0].train.inputs.shape[-1])  # type: ignore[arg-type]
+    missing = set(federation.classes) ^ set(found.classes)
+    if missing:
+        raise FairsiloError(f"data.server={path} and the federation differ in the class {sorted(missing)[0]!r}")
+    number = torch.tensor([federation.classes.index(name) for name in found.classes])
+    domains = found.domains.values()
+    return Split(torch.cat([d.inputs for d in domains]), torch.cat([number[d.targets] for d in domains]))
+
+
 def check(experiment: Experiment, federation: Federation, maker: ModelMaker | None = None) -> None:
     """Refuse what cannot run before anything is written."""
     _engine_kind(experiment, federation)
     for name in filter(None, (experiment.method, experiment.baseline)):
         plan = blueprint(dataclasses.replace(experiment, method=name), federation, maker)
-        without = tuple(silo.name for silo in federation.silos if not len(silo.validation))
-        plan.method.check(plan.start()[0], plan.training, plan.task.name, without)
+        plan.check(federation, experiment.data.server is not None)
 
 
 def _named_held_out(experiment: Experiment, federation: Federation) -> Experiment:
@@ -159,6 +187,7 @@ def _run_one(
     if status.get("status") == "finished":
         return Result(folder, method.name, store.read_json("summary.json"))
     plan = blueprint(experiment, federation, maker)
+    _refuse_others(folder, status, mark := fingerprint(plan, federation))
     loop = Loop(
         plan,
         federation,
@@ -167,12 +196,14 @@ def _run_one(
         settings=experiment.engine,
         store=store,
         listener=listener,
+        server_data=server_data_of(experiment, federation),
     )
     begun, earlier = time.perf_counter(), float(status.get("seconds", 0.0))
     facts = {
         "method": method.name,
         "method_sends": list(method.sends),
         "about": method.about,
+        "fingerprint": mark,
         "version": __version__,
         "torch": torch.__version__,
         "started": status.get("started") or datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -209,6 +240,21 @@ def blueprint(experiment: Experiment, federation: Federation, maker: ModelMaker 
         device=experiment.engine.device,
         threads=experiment.engine.threads,
     )
+
+
+def fingerprint(plan: Blueprint, federation: Federation) -> str:
+    """What a checkpoint only fits: the silos with their sizes, the classes, the model's tensors."""
+    silos = [(silo.name, len(silo.train), len(silo.validation), len(silo.test)) for silo in federation.silos]
+    facts = json.dumps([silos, federation.unseen_names, federation.classes, plan.start()[0].describe()])
+    return hashlib.sha256(facts.encode()).hexdigest()[:16]
+
+
+def _refuse_others(folder: Path, status: dict[str, Any], mark: str) -> None:
+    if status.get("fingerprint", mark) != mark:
+        raise FairsiloError(
+            f"{folder} was begun with other data or another model than its config.yaml gives; "
+            "resume it from Python with the same `federation` and `model`"
+        )
 
 
 def _write_summary(store: Store, experiment: Experiment, rows: Sequence[dict[str, Any]], about: str) -> dict[str, Any]:
@@ -300,40 +346,54 @@ def compare(
     names: Sequence[str],
     *,
     experiment: Experiment | None = None,
-    seeds: Sequence[int] = (0,),
+    seeds: Sequence[int] | None = None,
     held_out: str | Sequence[str] | None = None,
+    grid: Grid | None = None,
     out: str | Path | None = None,
     listener: Listener = silent,
     **settings: Any,
 ) -> Comparison:
     """Methods x held-out domains x seeds, one run each; cells that were left unfinished are taken up again.
 
-    `held_out` may be `all`. The first method is the one that the others are compared with.
+    `held_out` may be `all`. The first method is the one that the others are compared with. Where the methods are the
+    compositions of a `grid`, it is kept with the results, so that the page can show them as rows and columns.
     """
+    names = tuple(names) or (grid.methods if grid else ())
     base = experiment or config.experiment({"method": names[0] if names else "fedavg", **settings})
-    if len(names) < 1:
-        raise FairsiloError("name at least one method to compare, such as `fairsilo compare fedavg faa`")
-    texts = {name: methods.method(name).name for name in names}
-    if len(set(texts.values())) < len(names):
-        raise FairsiloError("a method is named twice")
-    domains = _held_out_list(base, held_out)
+    seeds = (base.seed,) if seeds is None else tuple(seeds)
+    _check_names(names)
     folder = Path(out) if out is not None else Path("runs") / slug("compare-" + "-".join(names))[:80]
-    cells = []
-    for domain in domains:
-        data = dataclasses.replace(base.data, held_out=domain)
-        federation = federation_of(dataclasses.replace(base, data=data))
-        with _engines(base, federation) as engine_for, _threads(base.engine.threads):
+    cells, domains = [], []
+    for domain in _held_out_list(base, held_out):
+        here = dataclasses.replace(base, baseline=None, data=dataclasses.replace(base.data, held_out=domain))
+        federation = federation_of(here)
+        here = _named_held_out(here, federation)
+        domains.append(named := here.data.held_out or "-")
+        for name in names:
+            check(dataclasses.replace(here, method=name), federation)
+        with _engines(here, federation) as engine_for, _threads(here.engine.threads):
             for name in names:
                 for seed in seeds:
-                    cell = dataclasses.replace(base, method=name, baseline=None, seed=seed, data=data)
-                    inside = folder / slug(name) / slug(f"{domain}-seed{seed}")
+                    cell = dataclasses.replace(here, method=name, seed=seed)
+                    inside = folder / slug(name) / slug(f"{named}-seed{seed}")
                     _check_cell(inside, cell)
                     _start_folder(inside, cell)
                     result = _run_one(cell, federation, inside, listener, engine_for, None)
-                    cells.append({"method": name, "held_out": domain, "seed": seed, "summary": result.summary})
-    comparison = Comparison(folder, tuple(names), tuple(domains), tuple(seeds), tuple(cells))
+                    cells.append({"method": name, "held_out": named, "seed": seed, "summary": result.summary})
+    comparison = Comparison(folder, names, tuple(domains), seeds, tuple(cells), grid, config.as_dict(base))
     Store(folder).write_json("comparison.json", comparison.as_dict())
     return comparison
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if not names:
+        raise FairsiloError("name at least one method to compare, such as `fairsilo compare fedavg faa`")
+    seen: dict[str, str] = {}
+    for name in names:
+        made = methods.method(name).name
+        if made in seen:
+            raise FairsiloError(f"a method is named twice: {seen[made]!r} and {name!r} are the same")
+        seen[made] = name
 
 
 @dataclass(frozen=True)
@@ -343,6 +403,8 @@ class Comparison:
     held_out: tuple[str, ...]
     seeds: tuple[int, ...]
     cells: tuple[dict[str, Any], ...]
+    grid: Grid | None = None
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # what all runs have in common
 
     def as_dict(self) -> dict[str, Any]:
         content = dataclasses.asdict(self)
@@ -353,7 +415,7 @@ def _held_out_list(base: Experiment, held_out: str | Sequence[str] | None) -> li
     if held_out is None:
         return [base.data.held_out or "-"]
     chosen: Iterable[str] = held_out.split(",") if isinstance(held_out, str) else held_out
-    listed = [text.strip() for text in chosen]
+    listed = list(dict.fromkeys(text.strip() for text in chosen))
     data = base.data
     dataset = load(name=data.name, folder=data.folder, packed=data.packed, size=data.size, domains=data.domains)
     if listed == ["all"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fairsilo.round import gradient, make_optimizer
+from fairsilo.round import clip, gradient, make_optimizer
 from fairsilo.silo import Silo
 
 
@@ -21,6 +21,7 @@ def pulled(silo: Silo, vector: Tensor, strength: float, towards: Tensor) -> Tens
     for batch in silo.batches():
         gradient(silo, batch, terms=False, corrections=False)
         silo.model.gradients.add_(silo.parameters.detach() - towards, alpha=strength)
+        clip(silo)
         optimizer.step()
     trained = silo.model.read()
     silo.model.load(held)

@@ -10,7 +10,6 @@ from torch import Tensor
 Number: TypeAlias = float | int | str | bool
 
 MODEL = "model"  # the key of the model's vector, down (the model) and up (the change of it)
-EXCHANGES = ("share", "train", "probe", "evaluate", "adapt")
 
 
 @dataclass
@@ -40,7 +39,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Request:
-    """One exchange asked of one silo. Answering it twice gives the same answer: it is keyed by round and exchange."""
+    """One exchange asked of one silo; with the memory the silo had before it, the answer is always the same."""
 
     kind: str
     round: int

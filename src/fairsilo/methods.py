@@ -10,16 +10,31 @@ from typing import Any
 
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.part import Method, Part, fields_of
+from fairsilo.parts.amplitude_norm import AmplitudeNorm
+from fairsilo.parts.conflict_projection import ConflictProjection
 from fairsilo.parts.consistency_mask import ConsistencyMask
 from fairsilo.parts.control_variates import ControlVariates
 from fairsilo.parts.distance_weights import DistanceWeights
+from fairsilo.parts.dynamic_regularizer import DynamicRegularizer
 from fairsilo.parts.fairness_aware import FairnessAware
+from fairsilo.parts.frequency_episodes import FrequencyEpisodes
 from fairsilo.parts.generalization_adjustment import GeneralizationAdjustment
+from fairsilo.parts.gradient_agreement import GradientAgreement
 from fairsilo.parts.local_norms import LocalNorms
 from fairsilo.parts.mean_mixing import MeanMixing
+from fairsilo.parts.minimax_weights import MinimaxWeights
+from fairsilo.parts.model_contrast import ModelContrast
+from fairsilo.parts.normalized_averaging import NormalizedAveraging
 from fairsilo.parts.personal_model import PersonalModel
+from fairsilo.parts.prototype_contrast import PrototypeContrast
+from fairsilo.parts.prototype_pull import PrototypePull
+from fairsilo.parts.prototypes import Prototypes
 from fairsilo.parts.proximal import Proximal
 from fairsilo.parts.q_fair import QFair
+from fairsilo.parts.server_optimizer import ServerOptimizer
+from fairsilo.parts.server_tuning import ServerTuning
+from fairsilo.parts.sharpness_aware import SharpnessAware
+from fairsilo.parts.tilted_weights import TiltedWeights
 
 
 @dataclass(frozen=True)
@@ -80,9 +95,40 @@ ENTRIES = (
     ),
     Entry("fedprox", "FedProx", "A pull towards the received model during local training.", (Proximal,)),
     Entry("scaffold", "SCAFFOLD", "Control variates cancel the silos' drift.", (ControlVariates,)),
+    Entry("feddyn", "FedDyn", "A linear term remembers each silo's past pulls.", (DynamicRegularizer,)),
+    Entry("fednova", "FedNova", "Updates are divided by the length of their local path.", (NormalizedAveraging,)),
+    Entry("moon", "MOON", "Features near the received model's, far from the silo's earlier ones.", (ModelContrast,)),
+    Entry(
+        "fedproc",
+        "FedProc",
+        "Features drawn to their class's prototype, at first with all the weight.",
+        (Prototypes, PrototypeContrast),
+        paper=PrototypeContrast.paper,
+    ),
+    Entry(
+        "fedproto",
+        "FedProto",
+        "Features pulled to their class's prototype.",
+        (Prototypes, PrototypePull),
+        paper=PrototypePull.paper,
+    ),
+    Entry(
+        "fedavgm",
+        "FedAvgM",
+        "Momentum on the server.",
+        (ServerOptimizer,),
+        paper="Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution, 2019",
+        settings={"rule": "momentum", "server_lr": 1.0},
+    ),
+    Entry("fedadam", "FedAdam", "Adam on the server.", (ServerOptimizer,), settings={"rule": "adam"}),
+    Entry("fedyogi", "FedYogi", "Yogi on the server.", (ServerOptimizer,), settings={"rule": "yogi"}),
+    Entry("afl", "AFL", "Weights climb towards the silos with the highest loss.", (MinimaxWeights,)),
     Entry("q-ffl", "q-FFL", "Silos with a higher loss move the model more.", (QFair,)),
+    Entry("term", "TERM", "Weights grow exponentially with a silo's loss.", (TiltedWeights,)),
+    Entry("fedfv", "FedFV", "Conflicting updates are projected off one another.", (ConflictProjection,)),
     Entry("ga", "GA", "Weights follow the generalisation gaps.", (GeneralizationAdjustment,)),
     Entry("faa", "FAA", "Weights that make all generalisation gaps equal, to first order.", (FairnessAware,)),
+    Entry("grace-server", "GRACE (server)", "Weights favour updates that agree with the others.", (GradientAgreement,)),
     Entry("fphl", "FPHL", "Only consistent changes of a parameter count.", (ConsistencyMask,)),
     Entry("fael", "FAEL", "Weights follow the length of the updates.", (DistanceWeights,)),
     Entry(
@@ -91,9 +137,25 @@ ENTRIES = (
         "Consistent changes only, and weights that follow their length.",
         (ConsistencyMask, DistanceWeights),
     ),
+    Entry(
+        "harmofl",
+        "HarmoFL",
+        "Images with the federation's mean amplitude, and flat minima.",
+        (AmplitudeNorm, SharpnessAware),
+    ),
+    Entry("elcfs", "ELCFS", "Episodes: a step must also help on images in another silo's style.", (FrequencyEpisodes,)),
+    Entry("fedsam", "FedSAM", "Gradients taken at the worst point of a small ball.", (SharpnessAware,)),
     Entry("fedmix", "FedMix", "Mixup with averaged images of all silos.", (MeanMixing,)),
     Entry("ditto", "Ditto", "A personal model per silo, pulled to the shared one.", (PersonalModel,)),
     Entry("fedbn", "FedBN", "Batch normalisation stays with its silo.", (LocalNorms,)),
+    Entry("fedavg-ft", "FedAvg-ft", "The server fine-tunes the mean on data of its own.", (ServerTuning,)),
+    Entry(
+        "fedprox-ft",
+        "FedProx-ft",
+        "FedProx, and the server fine-tunes the mean on data of its own.",
+        (Proximal, ServerTuning),
+        paper=ServerTuning.paper,
+    ),
 )
 CATALOGUE = {entry.name: entry for entry in ENTRIES}
 

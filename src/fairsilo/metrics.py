@@ -74,7 +74,7 @@ def results(
             history.setdefault(row["silo"], []).append((row["round"], row[value]))
     for silo, past in history.items():
         for number in rounds:
-            known = [item for item in past if item[0] <= number]
+            known = [item for item in past if item[0] == number or (model == "personal" and item[0] < number)]
             if known:
                 found.setdefault(silo, []).append(max(known)[1])
     return {silo: mean(values) for silo, values in found.items()}
@@ -188,7 +188,7 @@ def compare_cells(methods: Sequence[str], cells: Sequence[Mapping[str, Any]]) ->
             pairs = [float(values[p] or 0) - float(first[p] or 0) for p in values if p in first]
             row[key] = {
                 "mean": mean(float(v or 0) for v in values.values()) if values else None,
-                "std": deviation((float(v or 0) for v in values.values()), 1),
+                "std": deviation((float(v or 0) for v in values.values()), 1) if len(values) > 1 else None,
                 "difference": mean(pairs) if pairs and name != methods[0] else None,
                 "error": deviation(pairs, 1) / math.sqrt(len(pairs)) if len(pairs) > 1 else None,
             }

@@ -35,6 +35,8 @@ class Part:
     decides_weights: ClassVar[bool] = False  # its `weights` replaces what came before
     ignores_weights: ClassVar[bool] = False  # its `combine` does not use the weights
     needs_validation: ClassVar[bool] = False  # silos must have validation samples
+    needs_features: ClassVar[bool] = False  # the network must return features
+    needs_server_data: ClassVar[bool] = False  # the server must be given data (data.server)
     tasks: ClassVar[tuple[str, ...]] = ("classify", "segment", "next-character")
 
     def __post_init__(self) -> None:
@@ -223,17 +225,38 @@ class Method:
             lambda slot: max((kind(slot) for kind in deciding), key=strength.index, default=SHARED)
         )
 
-    def check(self, layout: Layout, training: TrainSettings, task: str, without_validation: tuple[str, ...]) -> None:
+    def check(self, facts: Facts) -> None:
         """Refuse, with a sentence, what would be nonsense or a silent no-op."""
         for part in self.parts:
-            if task not in part.tasks:
-                raise FairsiloError(f"{part.name} is for the tasks {', '.join(part.tasks)}, not for {task}")
-            if part.needs_validation and without_validation:
+            if facts.task not in part.tasks:
+                raise FairsiloError(f"{part.name} is for the tasks {', '.join(part.tasks)}, not for {facts.task}")
+            if part.needs_validation and facts.without_validation:
                 raise FairsiloError(
-                    f"{part.name} measures models on validation data, and silo {without_validation[0]!r} has none; "
+                    f"{part.name} measures models on validation data, and {facts.without_validation[0]!r} has none; "
                     "set data.validation above 0"
                 )
-            part.fits(layout, training)
+            if part.needs_features and not facts.features:
+                raise FairsiloError(
+                    f"{part.name} compares features, and the network returns none; let it return "
+                    "fairsilo.models.networks.Output(prediction, features)"
+                )
+            if part.needs_server_data and not facts.server_data:
+                raise FairsiloError(
+                    f"{part.name} trains on data of the server's own; give a folder of images: data.server=PATH"
+                )
+            part.fits(facts.layout, facts.training)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a method must fit: the model, the training, the data."""
+
+    layout: Layout
+    training: TrainSettings
+    task: str
+    without_validation: tuple[str, ...] = ()
+    features: bool = True
+    server_data: bool = False
 
 
 def fields_of(part: type[Part]) -> list[dict[str, Any]]:

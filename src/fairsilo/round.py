@@ -7,6 +7,7 @@ between the two and know no hook; parts write hooks and call none.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
@@ -36,11 +37,17 @@ def train_silo(silo: Silo) -> Message:
         finish(silo, update)
     silo.keep_own()
     update.tensors[MODEL] = silo.change()
-    if not finite(update.tensors[MODEL]):
-        raise FloatingPointError("local training diverged: the model is no longer finite")
+    _refuse_diverged(silo, update)
     if silo.message.numbers.get("evaluate") or silo.message.numbers.get("save"):
         _personal_results(silo, update)
     return update
+
+
+def _refuse_diverged(silo: Silo, update: Message) -> None:
+    """Nothing that is not finite is sent or remembered: a step that diverged fails, and leaves no trace."""
+    kept = (value for entries in silo.memory.values() for value in entries.values() if isinstance(value, Tensor))
+    if not all(finite(tensor) for tensor in (*update.tensors.values(), *kept) if tensor.is_floating_point()):
+        raise FloatingPointError("local training diverged: the model is no longer finite")
 
 
 def _personal_results(silo: Silo, update: Message) -> None:
@@ -108,9 +115,14 @@ def gradient(silo: Silo, batch: Batch, terms: bool = True, corrections: bool = T
     if corrections:
         for correct in silo.method.hooks("gradients"):
             correct(silo)
-    if corrections and silo.training.clip is not None:
-        torch.nn.utils.clip_grad_norm_([silo.parameters], silo.training.clip)
+        clip(silo)
     return loss.detach()
+
+
+def clip(silo: Silo) -> None:
+    """Bound the norm of the gradient, where the settings ask for it."""
+    if silo.training.clip is not None:
+        torch.nn.utils.clip_grad_norm_([silo.parameters], silo.training.clip)
 
 
 def descend(silo: Silo, step: Callable[[Silo, Batch], Tensor] = gradient) -> Tensor:
@@ -238,6 +250,7 @@ def probe(server: Server, vector: Tensor, silos: Iterable[str], split: str = "va
     return {
         name: Measure(float(found["loss"]), float(found["metric"]), int(found["samples"]))
         for name, found in ((name, answer.numbers) for name, answer in answers.items())
+        if math.isfinite(float(found["loss"]))
     }
 
 

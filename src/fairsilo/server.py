@@ -11,9 +11,11 @@ from torch import Tensor
 
 from fairsilo import streams
 from fairsilo.config import TrainSettings
+from fairsilo.federation import Split
 from fairsilo.messages import Message, Reply
 from fairsilo.silo import Memory
-from fairsilo.vectors import Layout, weighted_mean
+from fairsilo.tasks import Classify
+from fairsilo.vectors import FlatModel, Layout, weighted_mean
 
 if TYPE_CHECKING:
     from fairsilo.part import Method
@@ -33,8 +35,8 @@ class Updates:
 
     @property
     def parameters(self) -> Tensor:
-        """The trainable stretch of every update: what norms, cosines and masks look at."""
-        return self.deltas[:, : self.layout.parameters]
+        """The shared trainable stretch of every update: what norms, cosines and masks look at."""
+        return self.deltas[:, : self.layout.shared]
 
     def numbers(self, key: str) -> Tensor:
         """One reported number per silo, in float64; NaN where a silo did not report it."""
@@ -42,11 +44,11 @@ class Updates:
         return torch.tensor([float(value) for value in values], dtype=torch.float64)
 
     def mean(self, weights: Tensor) -> Tensor:
-        """The default direction: parameters with the weights as they are, float buffers with their normalised ones."""
+        """The default direction: shared parameters with the weights as they are, all else with normalised ones."""
         direction = weighted_mean(self.deltas[:, : self.layout.floats], weights)
         total = float(weights.sum())
         if abs(total - 1) > 1e-12 and total > 0:
-            direction[self.layout.parameters :].div_(total)
+            direction[self.layout.shared :].div_(total)
         return direction
 
     def __len__(self) -> int:
@@ -71,8 +73,10 @@ class Server:
     facts: dict[str, Any] = field(default_factory=dict)  # found out this round, read by other parts
     notes: list[str] = field(default_factory=list)  # said in the log with the round
     weights: dict[str, float] = field(default_factory=dict)  # of the round's aggregation, for the report
-    module: Any = None  # the server's own network as a FlatModel, where the method has one
-    data: Any = None  # given to the server (synthetic or public), where the method uses it
+    module: FlatModel | None = None  # the server's own network, where the method has one
+    data: Split | None = None  # given to the server (synthetic or public), where the method uses it
+    task: Classify | None = None
+    network: Callable[[], FlatModel] | None = None  # makes the silos' network, for parts that train on the server
 
     def note(self, text: str) -> None:
         self.notes.append(text)

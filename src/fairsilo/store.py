@@ -174,6 +174,13 @@ def read_tree(path: Path) -> dict[str, Any]:
     return dict(restored(json.loads(metadata["tree"])))
 
 
+def on_device(tree: Any, device: torch.device) -> Any:
+    """The same tree with its tensors on a device."""
+    if isinstance(tree, Tensor):
+        return tree.to(device)
+    return {key: on_device(value, device) for key, value in tree.items()} if isinstance(tree, dict) else tree
+
+
 def _read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         with safe_open(path, framework="pt") as file:

@@ -1,9 +1,10 @@
 """A model as ONE flat vector plus a layout of names: what crosses the wire, and the only averaging code.
 
 Order inside a vector: trainable parameters, then float buffers (BatchNorm statistics), then integer counters (kept
-as floats, exact to 2^24). So `vector[:layout.parameters]` is what norms, cosines and masks may see, and
-`vector[:layout.floats]` is what is averaged; counters take the maximum. Private tensors stand last in each of the
-three stretches and are cut out of what is sent. Frozen tensors are in no vector.
+as floats, exact to 2^24); within each, shared before averaged before private ones. So `vector[:layout.shared]` is
+what norms, cosines and masks may see (tensors that silos keep to themselves differ for ever, which tells nothing),
+`vector[:layout.floats]` is what is averaged; counters take the maximum. Private tensors are cut out of what is sent.
+Frozen tensors are in no vector.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 SHARED, AVERAGED, PRIVATE = "shared", "averaged", "private"
 PARAMETER, BUFFER, COUNTER = "parameter", "buffer", "counter"
 _ROLES = (PARAMETER, BUFFER, COUNTER)
+_KINDS = (SHARED, AVERAGED, PRIVATE)
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _OTHER_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
@@ -55,7 +57,7 @@ class Layout:
     """The slots of a model in vector order."""
 
     def __init__(self, slots: Iterable[Slot], dtype: torch.dtype = torch.float32) -> None:
-        ordered = sorted(slots, key=lambda slot: (_ROLES.index(slot.role), slot.kind == PRIVATE))
+        ordered = sorted(slots, key=lambda slot: (_ROLES.index(slot.role), _KINDS.index(slot.kind)))
         placed, position = [], 0
         for slot in ordered:
             placed.append(replace(slot, start=position))
@@ -64,6 +66,7 @@ class Layout:
         self.dtype = dtype
         self.size = position
         self.parameters = sum(slot.length for slot in placed if slot.role == PARAMETER)
+        self.shared = sum(slot.length for slot in placed if slot.role == PARAMETER and slot.kind == SHARED)
         self.floats = self.size - sum(slot.length for slot in placed if slot.role == COUNTER)
 
     @classmethod
@@ -102,7 +105,7 @@ class Layout:
     def to_wire(self, vector: Tensor) -> Tensor:
         if self.wire is self:
             return vector
-        return torch.cat([vector[slot.place] for slot in self.slots if slot.kind != PRIVATE])
+        return torch.cat([vector[:0], *(vector[slot.place] for slot in self.slots if slot.kind != PRIVATE)])
 
     def write_wire(self, sent: Tensor, vector: Tensor) -> None:
         """Put what was sent into a full vector; its private tensors stay as they are."""
@@ -125,8 +128,9 @@ class Layout:
         """The inverse of `views`."""
         return torch.cat([tensors[slot.name].detach().reshape(-1).to(self.dtype) for slot in self.slots])
 
-    def parameter_slots(self) -> Iterator[Slot]:
-        return (slot for slot in self.slots if slot.role == PARAMETER)
+    def shared_slots(self) -> Iterator[Slot]:
+        """The trainable tensors that come back from the server."""
+        return (slot for slot in self.slots if slot.role == PARAMETER and slot.kind == SHARED)
 
     def describe(self) -> list[dict[str, object]]:
         keys = ("name", "shape", "role", "kind", "group")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,18 +23,26 @@ from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Event, Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.federation import Federation, SiloData, Split
-from fairsilo.messages import MODEL, Message, Reply
+from fairsilo.messages import MODEL, Message, Number, Reply
 from fairsilo.methods import method
 from fairsilo.models.networks import Output
 from fairsilo.part import Method
-from fairsilo.parts import simplex
+from fairsilo.parts import received_loss, simplex
 from fairsilo.parts.fairness_aware import equalise
 from fairsilo.parts.generalization_adjustment import adjust, gap, step_at
+from fairsilo.parts.gradient_agreement import cosines
 from fairsilo.parts.mean_mixing import mixing_terms
+from fairsilo.parts.minimax_weights import climb
+from fairsilo.parts.model_contrast import contrast
+from fairsilo.parts.prototype_contrast import prototype_contrast
+from fairsilo.parts.prototype_pull import prototype_distance
+from fairsilo.parts.spectra import amplitude, window, with_low_amplitude
+from fairsilo.parts.steps import path_length
+from fairsilo.parts.tilted_weights import tilted
 from fairsilo.server import Server
 from fairsilo.silo import Memory
 from fairsilo.tasks import Measure
-from fairsilo.vectors import BUFFER, COUNTER, PARAMETER, Layout, Slot
+from fairsilo.vectors import BUFFER, COUNTER, PARAMETER, Layout, Slot, gram
 
 Case = dict[str, Any]
 Pairs = Iterator[tuple[str, Any, Any]]  # what, got, expected
@@ -58,13 +66,14 @@ class Point(nn.Module):
 
 @dataclass(frozen=True)
 class Quadratic:
-    """The cases' objective: 0.5 sum H (w - b)^2, with H and b in the targets."""
+    """The cases' objective: 0.5 sum H (w - b)^2 (+ 0.1 (w.q)^3), with H, b (and q) in the targets."""
 
     classes: int = 1
     name: str = "classify"
 
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
-        return 0.5 * (targets[0, 0] * (prediction - targets[0, 1]).square()).sum()
+        bowl = 0.5 * (targets[0, 0] * (prediction - targets[0, 1]).square()).sum()
+        return bowl if len(targets[0]) == 2 else bowl + 0.1 * (prediction @ targets[0, 2]) ** 3
 
     def tally(self, prediction: Tensor, targets: Tensor) -> Tensor:
         return self.loss(prediction, targets).reshape(1)
@@ -80,11 +89,13 @@ def quadratic_run(
     optima: Any,
     training: TrainSettings,
     memory: dict[str, Memory] | None = None,
+    cubic: Any = None,
 ) -> Iterator[Loop]:
     """A whole federation of quadratics; yields the loop after each round."""
     silos = []
     for index, (curvature, optimum) in enumerate(zip(curvatures, optima, strict=True)):
-        split = Split(torch.zeros(1, 1), torch.stack([number(curvature), number(optimum)])[None])
+        rows = [number(curvature), number(optimum), *([number(cubic)] if cubic else [])]
+        split = Split(torch.zeros(1, 1), torch.stack(rows)[None])
         silos.append(SiloData(f"s{index}", "d", split, split, split))
     federation = Federation("quadratics", ("w",), tuple(silos))
     task: Any = Quadratic()
@@ -132,13 +143,25 @@ class Rounds:
         for name in messages:
             yield Reply(name, Message({}, {"loss": losses[name], "metric": 0.0, "samples": 1}))
 
-    def close(self, deltas: Iterable[Tensor], numbers: list[dict[str, float]] | None = None) -> Server:
+    def close(
+        self,
+        deltas: Iterable[Tensor],
+        numbers: Sequence[Mapping[str, float]] | None = None,
+        who: Iterable[str] | None = None,
+        samples: Sequence[int] | None = None,
+    ) -> Server:
+        """One round with these updates, in the order of `who` (everybody, where it is not given)."""
         self.server.round += 1
         self.server.facts = {}
-        replies = [
-            Reply(name, Message({MODEL: delta.clone()}, {"samples": 1, "loss": 0.0, **(numbers[i] if numbers else {})}))
-            for i, (name, delta) in enumerate(zip(self.names, deltas, strict=True))
-        ]
+        replies = []
+        for i, (name, delta) in enumerate(zip(who or self.names, deltas, strict=True)):
+            told: dict[str, Number] = {
+                "samples": samples[i] if samples else 1,
+                "loss": 0.0,
+                **(numbers[i] if numbers else {}),
+            }
+            replies.append(Reply(name, Message({MODEL: delta.clone()}, told)))
+        replies.sort(key=lambda reply: reply.silo)  # as every engine gives them
         rounds.close_round(self.server, rounds.screened(iter(replies), self.server.layout), quorum=1)
         return self.server
 
@@ -148,6 +171,11 @@ class Rounds:
     def remembered(self, part: str, entry: str) -> list[Any]:
         kept = self.server.memory[part][entry]
         return [kept[name] for name in self.names]
+
+    def frequency(self) -> Tensor:
+        """How often each parameter was raised, from the counts that FPHL keeps."""
+        pairs = zip(*(self.remembered("consistency-mask", key) for key in ("raised", "rounds")), strict=True)
+        return torch.stack([raised / rounds for raised, rounds in pairs])
 
 
 def flat_layout(size: int) -> Layout:
@@ -195,7 +223,7 @@ def q_fedavg(case: Case) -> Pairs:
     start = flatten(given["global"])
     training = TrainSettings(lr=given["lr"])
     run = Rounds(method("q-ffl", q=given["q"]), flat_layout(len(start)), start, len(given["locals"]), training)
-    losses = [{"q-fair.loss": loss} for loss in given["losses"]]
+    losses = [{"received.loss": loss} for loss in given["losses"]]
     server = run.close([flatten(local) - start for local in given["locals"]], losses)
     yield "new global", server.vector, flatten(case["outputs"]["new_global"])
 
@@ -284,7 +312,7 @@ def fedheal_released(case: Case) -> Pairs:
         mask = torch.stack([_floats(layout, state) for state in expected["masks"]])
         yield f"masks {index}", server.facts["mask"].double(), mask
         history = torch.stack([_floats(layout, state) for state in expected["increase_history"]])
-        yield f"history {index}", torch.stack(run.remembered("consistency-mask", "history")), history
+        yield f"history {index}", run.frequency(), history
         # counters: the released code truncates a masked mean of them, ours take the maximum
         yield f"global {index}", server.vector[:floats], _floats(layout, expected["new_global"])
 
@@ -297,7 +325,7 @@ def fedheal_paper(case: Case) -> Pairs:
     run.server.memory["distance-weights"] = {"weights": dict(zip(run.names, given["p0"], strict=True))}
     for index, (deltas, expected) in enumerate(zip(given["deltas"], case["outputs"]["rounds"], strict=True)):
         server = run.close([number(delta) for delta in deltas])
-        yield f"l {index}", torch.stack(run.remembered("consistency-mask", "history")), expected["l"]
+        yield f"l {index}", run.frequency(), expected["l"]
         yield f"important {index}", server.facts["mask"].double(), expected["important"]
         yield f"distance {index}", server.facts["distances"], expected["distance"]
         yield f"delta p {index}", run.remembered("distance-weights", "momenta"), expected["delta_p"]
@@ -334,6 +362,142 @@ def simplex_projection(case: Case) -> Pairs:
     yield "x_easyfl", got, case["outputs"]["x_easyfl"]
 
 
+def losses_of(values: Iterable[float]) -> list[dict[str, float]]:
+    return [{received_loss.KEY: value} for value in values]
+
+
+def afl_lambda_ascent(case: Case) -> Pairs:
+    given = case["inputs"]
+    count = len(given["lambda0"])
+    run = Rounds(method("afl", step_size=given["lr_lambda"]), flat_layout(1), number([0.0]), count, TrainSettings())
+    run.server.memory["minimax-weights"] = {"lambda": dict(zip(run.names, given["lambda0"], strict=True))}
+    for index, losses in enumerate(given["losses"]):
+        run.close([number([0.0])] * count, losses_of(losses))
+        yield f"lambda {index}", run.remembered("minimax-weights", "lambda"), case["outputs"]["lambda_per_round"][index]
+
+
+def fedgcr_afl(case: Case) -> Pairs:
+    given = case["inputs"]
+    yield "weights", climb(number(given["p"]), number(given["losses"]), given["step"]), case["outputs"]["weights"]
+
+
+def marsfl_afl(case: Case) -> Pairs:
+    given = case["inputs"]
+    count = len(given["losses"])
+    how = method("afl", step_size=given["gamma"], carry=False, floor=given["floor"])
+    run = Rounds(how, flat_layout(1), number([0.0]), count, TrainSettings())
+    run.close([number([0.0])] * count, losses_of(given["losses"]))
+    yield "weights", run.weights(), case["outputs"]["weights"]
+
+
+def term_official(case: Case) -> Pairs:
+    given, expected = case["inputs"], case["outputs"]
+    start = flatten(given["global0"])
+    count = len(given["losses_per_round"][0])
+    run = Rounds(method("term", t=given["t"], official=True), flat_layout(len(start)), start, count, TrainSettings())
+    for index, (models, losses) in enumerate(zip(given["locals_per_round"], given["losses_per_round"], strict=True)):
+        server = run.close([flatten(model) - run.server.vector for model in models], losses_of(losses))
+        yield f"global {index}", server.vector, flatten(expected["global_per_round"][index])
+        scaled = number(run.weights()) * count  # the case lists the scales of the models, before their plain mean
+        yield f"scales {index}", scaled, expected["weights_per_round"][index]
+
+
+def fedgcr_term(case: Case) -> Pairs:
+    given = case["inputs"]
+    yield "weights", tilted(number(given["p"]), number(given["losses"]), given["alpha"]), case["outputs"]["weights"]
+
+
+def fedfv(case: Case) -> Pairs:
+    given = case["inputs"]
+    start = number(given["W0"])
+    how = method("fedfv", alpha=given["alpha"], tau=given["tau"])
+    run = Rounds(how, flat_layout(len(start)), start, given["num_clients"], TrainSettings())
+    for index, step in enumerate(given["rounds"]):
+        who = [run.names[client] for client in step["selected"]]
+        deltas = [number(local) - run.server.vector for local in step["locals"]]
+        server = run.close(deltas, losses_of(step["losses"]), who)
+        yield f"global {index}", server.vector, case["outputs"]["global_per_round"][index]
+
+
+def fednova(case: Case) -> Pairs:
+    given, expected = case["inputs"], case["outputs"]
+    start, lengths = number(given["global"]), [path_length(steps, given["momentum"]) for steps in given["tau"]]
+    yield "a", lengths, expected["a"]
+    run = Rounds(method("fednova"), flat_layout(len(start)), start, len(lengths), TrainSettings())
+    told = [{"normalized-averaging.length": length} for length in lengths]
+    server = run.close([number(local) - start for local in given["locals"]], told, samples=given["n"])
+    yield "new global", server.vector, expected["new_global"]
+
+
+def feddyn(case: Case) -> Pairs:
+    given, expected = case["inputs"], case["outputs"]
+    training = plain_sgd(given["lr_local"], given["local_steps"], given["rounds"])
+    how = method("feddyn", alpha=given["alpha"])
+    for index, loop in enumerate(quadratic_run(how, given["W0"], given["H"], given["b"], training)):
+        yield f"global {index}", loop.server.vector, expected["global_per_round"][index]
+        yield f"h {index}", loop.server.memory["dynamic-regularizer"]["correction"], expected["h_per_round"][index]
+
+
+def grace_server(case: Case) -> Pairs:
+    given, expected = case["inputs"], case["outputs"]
+    layout = _state_layout(given["global"], given["parameter_names"])
+    start = layout.pack({name: number(value) for name, value in given["global"].items()})
+    how = method("grace-server", server_lr=given["server_lr"])
+    run = Rounds(how, layout, start, len(given["p"]), TrainSettings())
+    deltas = [layout.pack({key: number(value) for key, value in local.items()}) - start for local in given["locals"]]
+    server = run.close(deltas, samples=[round(share * 10**15) for share in given["p"]])
+    if "error" in expected:
+        yield "weights", run.weights(), expected["recommended_weights"]
+        return
+    yield "cosines", cosines(gram(torch.stack(deltas)[:, : layout.shared])), expected["cosine_matrix"]
+    yield "weights", run.weights(), expected["weights"]
+    yield "new global", server.vector[: layout.floats], _floats(layout, expected["new_global"])
+
+
+def moon_contrastive(case: Case) -> Pairs:
+    given = case["inputs"]
+    now, received, previous = (number(given[key]) for key in ("z", "z_global", "z_prev"))
+    yield "loss", contrast(now, received, previous, given["tau"]), case["outputs"]["loss_mean"]
+
+
+def fedproc_fedproto(case: Case) -> Pairs:
+    given, expected = case["inputs"], case["outputs"]
+    features, labels, means = (
+        number(given["features"]),
+        torch.tensor(given["labels"]),
+        number(given["global_prototypes"]),
+    )
+    known = torch.ones(len(means), dtype=torch.bool)
+    yield "contrast", prototype_contrast(features, labels, means, known, 1.0), expected["fedproc_infonce_mean"]
+    yield "distance", prototype_distance(features, labels, means, known), expected["fedproto_mse"]
+
+
+def sam_step(case: Case) -> Pairs:
+    given = case["inputs"]
+    for steps in range(1, given["steps"] + 1):
+        how, training = method("fedsam", rho=given["rho"]), plain_sgd(given["lr"], steps)
+        run = quadratic_run(how, given["w0"], [given["H"]], [given["b"]], training, cubic=given["q"])
+        got = next(run).server.vector
+        for key in ("sam", "wp"):
+            yield f"{key} after {steps}", got, case["outputs"][key][steps - 1]
+
+
+def elcfs_interpolation(case: Case) -> Pairs:
+    given = case["inputs"]
+    own, other = number(given["local"]), number(given["target"])
+    rows, columns = window(own.shape[-2], own.shape[-1], given["L"])
+    low = amplitude(other)[..., rows, columns]
+    yield "image", with_low_amplitude(own, low, given["L"], given["ratio_of_own_amplitude"]), case["outputs"]["image"]
+
+
+def harmofl_amp_norm_first_batch(case: Case) -> Pairs:
+    images = number(case["inputs"]["x"])
+    mean = amplitude(images).mean(0)
+    yield "amplitude", torch.fft.ifftshift(mean, dim=(-2, -1)), case["outputs"]["running_amp"]
+    rows, columns = window(images.shape[-2], images.shape[-1], 0.0)
+    yield "images", with_low_amplitude(images, mean[..., rows, columns], 0.0), case["outputs"]["x"]
+
+
 RULES: dict[str, Callable[[Case], Pairs]] = {
     rule.__name__: rule
     for rule in (
@@ -348,6 +512,20 @@ RULES: dict[str, Callable[[Case], Pairs]] = {
         fedheal_paper,
         fedmix_loss,
         simplex_projection,
+        afl_lambda_ascent,
+        fedgcr_afl,
+        marsfl_afl,
+        term_official,
+        fedgcr_term,
+        fedfv,
+        fednova,
+        feddyn,
+        grace_server,
+        moon_contrastive,
+        fedproc_fedproto,
+        sam_step,
+        elcfs_interpolation,
+        harmofl_amp_norm_first_batch,
     )
 }
 

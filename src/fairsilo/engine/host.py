@@ -15,9 +15,9 @@ from fairsilo import streams
 from fairsilo.config import TrainSettings
 from fairsilo.federation import Federation
 from fairsilo.messages import Failure, Message, Request
-from fairsilo.models.networks import build
-from fairsilo.part import Method
-from fairsilo.silo import Memory, Silo
+from fairsilo.models.networks import as_output, build
+from fairsilo.part import Facts, Method
+from fairsilo.silo import Memory, Silo, prepare
 from fairsilo.tasks import Classify
 from fairsilo.vectors import FlatModel, Layout, tensors_of
 
@@ -51,6 +51,16 @@ class Blueprint:
         layout = self.method.layout(Layout.of(module))
         return layout, layout.pack(tensors_of(module)).to(self.device)
 
+    def check(self, federation: Federation, server_data: bool) -> None:
+        """Refuse what the method cannot do with this model and these data."""
+        model = self.flat()
+        model.eval()
+        sample = prepare(federation.silos[0].train.inputs[:1], torch.device(self.device), model.layout.dtype)
+        with torch.no_grad():
+            features = as_output(model.module(sample)).features is not None
+        without = tuple(silo.name for silo in federation.silos if not len(silo.validation))
+        self.method.check(Facts(model.layout, self.training, self.task.name, without, features, server_data))
+
     def flat(self) -> FlatModel:
         """The silos' network, ready to train."""
         module = self.network(self.model)
@@ -66,7 +76,7 @@ class Blueprint:
 
 class Answer(NamedTuple):
     message: Message | Failure
-    memory: Memory  # what the silo remembers from now on (unchanged after a failure)
+    memory: Memory | None = None  # what the silo remembers from now on; None: as before
     personal: Tensor | None = None  # the silo's own model, where the request asked to save it
 
 
@@ -107,10 +117,10 @@ class Host:
         except Exception as problem:
             if self.strict:
                 raise
-            return Answer(Failure("error", _reason(problem)), memory)
+            return Answer(Failure("error", _reason(problem)))
         keeps = request.kind in ("train", "share")
         wanted = silo.scratch.get("personal") if request.message.numbers.get("save") else None
-        return Answer(message, silo.memory if keeps else memory, wanted)
+        return Answer(message, silo.memory if keeps else None, wanted)
 
 
 def _reason(problem: Exception) -> str:

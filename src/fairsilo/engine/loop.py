@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,11 +16,11 @@ from fairsilo.config import EngineSettings, EvaluateSettings, participation_rule
 from fairsilo.engine.base import Engine
 from fairsilo.engine.host import Blueprint
 from fairsilo.errors import QuorumError
-from fairsilo.federation import Federation
+from fairsilo.federation import Federation, Split
 from fairsilo.messages import Failure, Message, Reply
 from fairsilo.server import Server
 from fairsilo.silo import Memory
-from fairsilo.store import Store
+from fairsilo.store import Store, on_device
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Loop:
         settings: EngineSettings | None = None,
         store: Store | None = None,
         listener: Listener = silent,
-        server_data: Any = None,
+        server_data: Split | None = None,
     ) -> None:
         self.blueprint = blueprint
         self.federation = federation
@@ -77,12 +78,11 @@ class Loop:
         self._failures: list[dict[str, Any]] = []
         self.server = self._make_server(server_data)
 
-    def _make_server(self, data: Any) -> Server:
+    def _make_server(self, data: Split | None) -> Server:
         plan = self.blueprint
         layout, vector = plan.start()
         own = plan.server_flat()
-        without = tuple(silo.name for silo in self.federation.silos if not len(silo.validation))
-        plan.method.check(layout, plan.training, plan.task.name, without)
+        plan.check(self.federation, data is not None)
         return Server(
             method=plan.method,
             vector=own.read() if own else layout.to_wire(vector),
@@ -95,6 +95,8 @@ class Loop:
             exchange=self._exchange,
             module=own,
             data=data,
+            task=plan.task,
+            network=plan.flat,
         )
 
     # --------------------------------------------------------------------------------------------------- the run
@@ -137,7 +139,7 @@ class Loop:
         losses: dict[str, float] = {}
         rows: list[dict[str, Any]] = []
         replies = self._watched(self._exchange("train", messages), losses, rows)
-        quorum = max(1, round(server.training.quorum * len(participants)))
+        quorum = max(1, math.ceil(server.training.quorum * len(participants) - 1e-9))
         counted = rounds.close_round(server, replies, quorum)
         self._tell("closed", number)
         if len(counted) < quorum:
@@ -270,9 +272,10 @@ class Loop:
         if saved is None or self.store is None:
             return 0
         number, server, silos = saved
-        self.server.vector = server["vector"].to(self.server.vector.device)
-        self.server.memory = Memory(server["memory"])
-        self.engine.memory = {name: Memory(memory) for name, memory in silos.items()}
+        device = self.server.vector.device
+        self.server.vector = server["vector"].to(device)
+        self.server.memory = Memory(on_device(server["memory"], device))
+        self.engine.memory = {name: Memory(on_device(memory, device)) for name, memory in silos.items()}
         self.history.rows = self.store.cut("metrics", number)
         self.history.rounds = self.store.cut("rounds", number)
         return number

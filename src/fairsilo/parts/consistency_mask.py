@@ -23,7 +23,7 @@ class ConsistencyMask(Part):
     name = "consistency-mask"
     paper = "Chen et al., Fair Federated Learning under Domain Skew, CVPR 2024"
     formula = "c = l where D >= 0 else 1 - l;  m = [c above tau];  W_k <- W_k + sum_i m_ik p_i D_ik / sum_j m_jk p_j"
-    keeps = ("per silo and parameter, how often it was raised (server)",)
+    keeps = ("per silo and parameter, in how many rounds it was raised (server)",)
 
     tau: float = setting(0.3, "how consistent a change must be", low=0, high=1)
     variant: str = setting("released", "as the authors' code or as printed", choices=("released", "paper"))
@@ -31,23 +31,21 @@ class ConsistencyMask(Part):
 
     def collect(self, server: Server, updates: Updates) -> Updates:
         memory = server.memory.of(self)
-        history: dict[str, Tensor] = dict(memory.get("history", {}))
+        counts: dict[str, Tensor] = dict(memory.get("raised", {}))
         rounds: dict[str, int] = dict(memory.get("rounds", {}))
-        width = updates.layout.floats if self.mask_buffers else updates.layout.parameters
+        width = updates.layout.floats if self.mask_buffers else updates.layout.shared
         mask = torch.empty(len(updates), width, dtype=torch.bool, device=updates.deltas.device)
         for row, name in enumerate(updates.silos):
             change, past = updates.deltas[row, :width], rounds.get(name, 0)
             # the released code looks at W - w_i, so a parameter that does not move counts as an increase in both
             raised = change <= 0 if self.variant == "released" else change >= 0
-            before = history.get(name, torch.zeros_like(change))
-            after = (before * past + raised) / (past + 1)
-            known = before if self.variant == "released" else after
-            consistency = torch.where(raised, known, 1 - known)
-            mask[row] = consistency > self.tau if self.variant == "released" else consistency >= self.tau
-            if past == 0:
-                mask[row] = True
-            history[name], rounds[name] = after, past + 1
-        memory.update(history=history, rounds=rounds)
+            before = counts.get(name, torch.zeros_like(change))
+            counts[name], rounds[name] = before + raised, past + 1
+            if self.variant == "paper":
+                mask[row] = consistency(counts[name], raised, past + 1) >= self.tau
+            else:
+                mask[row] = True if past == 0 else consistency(before, raised, past) > self.tau
+        memory.update(raised=counts, rounds=rounds)
         server.facts["mask"] = mask
         return updates
 
@@ -55,6 +53,11 @@ class ConsistencyMask(Part):
         direction = updates.mean(weights)
         direction[: server.facts["mask"].shape[1]] = masked_mean(updates.deltas, server.facts["mask"], weights)
         return direction
+
+
+def consistency(counts: Tensor, raised: Tensor, rounds: int) -> Tensor:
+    """In which share of the rounds a parameter went the way it goes now; from counts, so exact at a threshold."""
+    return torch.where(raised, counts, rounds - counts) / rounds
 
 
 def masked_mean(deltas: Tensor, mask: Tensor, weights: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ from torch import Tensor
 from fairsilo.config import setting
 from fairsilo.messages import Message
 from fairsilo.part import Part
-from fairsilo.server import Server, Updates
+from fairsilo.parts.steps import path_length
+from fairsilo.server import Server, Updates, base_weights
 from fairsilo.silo import Silo
 
 
@@ -39,7 +40,8 @@ class ControlVariates(Part):
         control = silo.message.tensors[f"{self.name}.control"]
         own = silo.memory.of(self).get("control")
         silo.scratch["correction"] = control.clone() if own is None else control - own
-        if silo.training.optimizer != "sgd":
+        # where the path's length is unknown (Adam, momentum kept from before), the raw gradients are averaged
+        if silo.training.optimizer != "sgd" or silo.training.keep_optimizer_state:
             silo.scratch["gradient_sum"] = torch.zeros_like(control)
 
     def gradients(self, silo: Silo) -> None:
@@ -52,31 +54,21 @@ class ControlVariates(Part):
         if "gradient_sum" in silo.scratch:
             fresh = silo.scratch["gradient_sum"] / silo.steps
         else:
-            length = silo.training.lr * step_count(silo.steps, silo.training.momentum)
+            length = silo.training.lr * path_length(silo.steps, silo.training.momentum)
             moved = (silo.start_parameters - silo.parameters.detach()) / length
             fresh = moved - silo.scratch["correction"]
         silo.memory.of(self)["control"] = fresh
         update.tensors[f"{self.name}.change"] = fresh if own is None else fresh - own
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
-        return torch.full_like(weights, 1 / len(updates)) if self.shares == "uniform" else weights
+        return base_weights(updates.samples, self.shares)
 
     def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
         changes = sum(message.tensors[f"{self.name}.change"] for message in updates.messages)
         server.memory.of(self)["control"] = self._server_control(server) + changes / len(server.names)
-        parameters = server.layout.parameters
-        direction[:parameters] *= self.server_lr
+        direction[: updates.layout.shared] *= self.server_lr
         return direction
 
     def _server_control(self, server: Server) -> Tensor:
         kept = server.memory.of(self).get("control")
-        return kept if kept is not None else torch.zeros_like(server.vector[: server.layout.parameters])
-
-
-def step_count(steps: int, momentum: float) -> float:
-    """How many plain steps K steps with momentum amount to: sum over k of (1 - rho^k)/(1 - rho)."""
-    if momentum == 0:
-        return float(steps)
-    if momentum == 1:
-        return steps * (steps + 1) / 2
-    return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
+        return kept if kept is not None else torch.zeros_like(server.vector[: server.silo_layout.parameters])

@@ -68,7 +68,7 @@ def distances(updates: Updates, mask: Tensor | None, variant: str) -> Tensor:
         if variant == "paper":
             found.append(torch.linalg.vector_norm(change, dtype=torch.float64).square())
         else:
-            slots = updates.layout.parameter_slots()
+            slots = updates.layout.shared_slots()
             norms = [torch.linalg.vector_norm(change[slot.place], dtype=torch.float64) for slot in slots]
             found.append(torch.stack(norms).sum())
     return torch.stack(found).cpu()

@@ -66,10 +66,10 @@ class FairnessAware(Part):
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         state = GapState(server, updates, server.memory.of(self), "loss")
         movable = state.movable(self.warmup)
+        if (server.round - 1) % self.every != 0:  # the gap of a GA round is known, and acted on, one round later
+            state.adjust(movable, self.step_size, self.schedule)
         if movable and server.round % self.every == 0:
             self._equalise(server, updates, state, movable)
-        else:
-            state.adjust(movable, self.step_size, self.schedule)
         return state.close()
 
     def _equalise(self, server: Server, updates: Updates, state: GapState, names: list[str]) -> None:
@@ -85,7 +85,7 @@ class FairnessAware(Part):
         perturbed_gaps = self._gaps(server, updates, state, first)
         both = list(perturbed_gaps)
         state.carried = carried
-        if not both:
+        if not both or ordered(both, carried).sum() == 0:
             return
         after = ordered(both, perturbed) / ordered(both, carried).sum()
         found = equalise(

@@ -1,7 +1,7 @@
 """GA, Generalization Adjustment (Zhang et al., CVPR 2023). Differs from FedAvg by weights that follow the gaps.
 
 A silo's gap is the loss of the global model minus that of its own model, on its validation data. The received model
-is measured when it arrives and reported with the upload, so GA costs no exchange of its own. `GapWeights` is what GA
+is measured when it arrives and reported with the upload, so GA costs no exchange of its own. `GapState` is what GA
 shares with FAA: the carried weights, the two reported losses, and the warm-up that protects slow silos.
 """
 
@@ -111,7 +111,7 @@ class GapState:
         self.carried: dict[str, float] = dict(memory.get("weights", uniform))
 
     def previous_gaps(self) -> dict[str, float]:
-        """Loss of the model received now minus that of the own model it was made from, one round ago."""
+        """Loss of the model received now minus that of the silo's own model when it last trained."""
         before: dict[str, float] = self.memory.get("own", {})
         known = [name for name in self.updates.silos if name in before]
         return named(known, gap(ordered(known, before), ordered(known, self.received), self.metric))
@@ -128,15 +128,14 @@ class GapState:
             return list(self.updates.silos) if begun else []
         received = named(self.updates.silos, self.updates.numbers("gap.received"))
         own = named(self.updates.silos, self.updates.numbers("gap.own"))
-        marks: dict[str, float] = dict(self.memory.get("marks", {}))
-        for name in self.updates.silos:
-            if name not in marks:  # a late silo never saw the initial model: take the others' marks as a guide
-                others = sum(marks.values()) / len(marks) if marks and self.server.round > 1 else 0.0
-                marks[name] = max(received[name] / 2, others)
+        known: dict[str, float] = self.memory.get("marks", {})
+        # a late silo never saw the initial model: the others' marks are a guide
+        others = sum(known.values()) / len(known) if known else 0.0
+        marks = {**{name: max(received[name] / 2, others) for name in self.updates.silos}, **known}
         learned = [name for name in self.updates.silos if own[name] < marks[name]]
         ever: dict[str, bool] = {**self.memory.get("learned", {}), **dict.fromkeys(learned, True)}
         begun_in = self.memory.get("begun")
-        if begun_in is None and all(ever.get(name) for name in marks):
+        if begun_in is None and all(ever.get(name) for name in self.server.names):
             begun_in = self.server.round
             self.server.note(f"warm-up over in round {begun_in}: every silo has learned, weights begin to move")
         self.memory.update(marks=marks, learned=ever, begun=begun_in)
@@ -157,12 +156,12 @@ class GapState:
 
     def move(self, names: list[str], rule: Callable[[Tensor], Tensor]) -> None:
         """Apply a rule of the simplex to some silos; their total and everybody else's weight stay."""
-        if names:
-            total = float(ordered(names, self.carried).sum())
+        total = float(ordered(names, self.carried).sum())
+        if total > 0:
             self.carried |= {name: value * total for name, value in named(names, rule(self.of(names))).items()}
 
     def close(self) -> Tensor:
         """Carry the weights on; returns the participants' share of them."""
         self.memory["weights"] = self.carried
-        self.memory["own"] = self.own
+        self.memory["own"] = {**self.memory.get("own", {}), **self.own}
         return self.of(list(self.updates.silos))

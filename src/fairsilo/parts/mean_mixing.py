@@ -80,8 +80,9 @@ class MeanMixing(Part):
         bank = silo.scratch["bank.inputs"]
         draw = torch.randint(len(bank), (len(batch.targets),), generator=silo.scratch["draw"]).to(bank.device)
         labels = silo.scratch["bank.labels"][draw]
-        terms = mixing_terms(loss, output.prediction, batch.inputs, bank[draw], labels, self.lam)
-        return terms[0] + terms[1] + terms[2]
+        plain = silo.task.loss(output.prediction, batch.targets)
+        terms = mixing_terms(plain, output.prediction, batch.inputs, bank[draw], labels, self.lam)
+        return loss - plain + terms[0] + terms[1] + terms[2]  # whatever other parts added stays as it was
 
 
 def mixing_terms(

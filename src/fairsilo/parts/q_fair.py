@@ -13,10 +13,10 @@ from torch import Tensor
 from fairsilo.config import setting
 from fairsilo.messages import Message
 from fairsilo.part import Part
-from fairsilo.round import measure
+from fairsilo.parts.received_loss import SENDS, measure_received, received_losses, report_received
 from fairsilo.server import Server, Updates
 from fairsilo.silo import Silo
-from fairsilo.vectors import squared_norms, weighted_mean
+from fairsilo.vectors import squared_norms
 
 
 @dataclass(frozen=True)
@@ -26,22 +26,25 @@ class QFair(Part):
     name = "q-fair"
     paper = "Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020"
     formula = "h_i = q F_i^(q-1) ||g_i||^2 + F_i^q/eta;  W <- W - (sum_i F_i^q g_i)/(sum_i h_i)"
-    sends = ("the received model's loss on its training data",)
-    ignores_weights = True
+    sends = (SENDS,)
+    decides_weights = True
 
     q: float = setting(1.0, "0 is the plain mean; the larger, the more a high loss counts", low=0)
 
     def begin(self, silo: Silo) -> None:
-        silo.scratch["received_loss"] = measure(silo, "train").loss
+        measure_received(silo)
 
     def finish(self, silo: Silo, update: Message) -> None:
-        update.numbers[f"{self.name}.loss"] = silo.scratch["received_loss"]
+        report_received(silo, update)
+
+    def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        squares = squared_norms(updates.parameters).cpu()
+        return q_coefficients(received_losses(updates), squares, self.q, server.training.lr)
 
     def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
-        direction = updates.mean(torch.full_like(weights, 1 / len(updates)))
-        losses = updates.numbers(f"{self.name}.loss")
-        coefficients = q_coefficients(losses, squared_norms(updates.parameters).cpu(), self.q, server.training.lr)
-        direction[: updates.layout.parameters] = weighted_mean(updates.parameters, coefficients)
+        direction = updates.mean(weights)
+        plain = updates.mean(torch.full_like(weights, 1 / len(updates)))
+        direction[updates.layout.shared :] = plain[updates.layout.shared :]
         return direction
 
 

@@ -29,14 +29,14 @@ from fairsilo.report.charts import Bar, Series, duration, percent, plain, size, 
 
 # ------------------------------------------------------------------------------------------------------- 4 curves
 def history(run: Run, model: str, split: str, value: str = "metric") -> History:
-    """Evaluated round -> silo -> value; a silo that sat out a round keeps its latest, as in `metrics.results`."""
+    """Evaluated round -> silo -> value; a silo that sat out keeps its own model's latest, as in `metrics.results`."""
     found: History = {int(row["round"]): {} for row in sorted(run.rows, key=lambda row: int(row["round"]))}
     for row in run.rows:
         if row["model"] == model and row["split"] == split:
             found[int(row["round"])][row["silo"]] = row[value]
     latest: dict[str, float] = {}
     for number, values in found.items():
-        latest = {**latest, **values}
+        latest = {**latest, **values} if model == "personal" else values
         found[number] = latest
     return found
 

@@ -77,7 +77,8 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
 
 
 def _with_spread(found: Mapping[str, Any]) -> str:
-    return "-" if found["mean"] is None else f"{percent(found['mean'])} ± {percent(found['std'])}"
+    spread = f" ± {percent(found['std'])}" if found["std"] is not None else ""
+    return percent(found["mean"]) + spread
 
 
 def _difference(found: Mapping[str, Any]) -> str:
@@ -118,7 +119,7 @@ def comparison_latex(comparison: Mapping[str, Any]) -> str:
         r"\midrule",
     ]
     for row in rows:
-        cells = [f"${percent(row[key]['mean'])} \\pm {percent(row[key]['std'])}$" for key in HEADLINES]
+        cells = [f"${_with_spread(row[key]).replace('±', chr(92) + 'pm')}$" for key in HEADLINES]
         lines.append(f"{_escaped(row['method'])} & {' & '.join(cells)} \\\\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 

@@ -1,0 +1,149 @@
+"""Writes the pages about the methods and the README's table from the catalogue, so that they cannot contradict it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fairsilo.methods import CATALOGUE
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = Path("docs") / "methods"
+README = Path("README.md")
+BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
+GENERATED = (
+    "<!-- written by docs/generate.py from the catalogue; change src/fairsilo/methods.py or the part instead -->"
+)
+
+
+def generated(root: Path = ROOT) -> dict[Path, str]:
+    """Path from the root -> content, for every file that the generator owns or owns a piece of."""
+    found = [entry.describe() for entry in CATALOGUE.values()]
+    pages = {PAGES / f"{one['name']}.md": method_page(one) for one in found}
+    readme = (root / README).read_text(encoding="utf-8")
+    return {**pages, PAGES / "README.md": index(found), README: with_table(readme, found)}
+
+
+def stale(root: Path = ROOT) -> list[str]:
+    """The files that differ from what would be written now, and the pages of methods that are gone."""
+    wanted = generated(root)
+    differing = [path for path, content in wanted.items() if _content(root / path) != content]
+    return sorted(map(str, [*differing, *_left_over(root, wanted)]))
+
+
+def write(root: Path = ROOT) -> None:
+    wanted = generated(root)
+    (root / PAGES).mkdir(parents=True, exist_ok=True)
+    for path in _left_over(root, wanted):
+        (root / path).unlink()
+    for path, content in wanted.items():
+        if _content(root / path) != content:
+            (root / path).write_text(content, encoding="utf-8")
+
+
+def _content(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def _left_over(root: Path, wanted: Mapping[Path, str]) -> list[Path]:
+    return [PAGES / path.name for path in (root / PAGES).glob("*.md") if PAGES / path.name not in wanted]
+
+
+# ------------------------------------------------------------------------------------------------------- the pages
+def method_page(found: Mapping[str, Any]) -> str:
+    """One method in full."""
+    updates = "sees each silo's update" if found["individual_updates"] else "needs only the sum of the silos' updates"
+    blocks = [
+        f"# {found['title']} (`{found['name']}`)",
+        GENERATED,
+        found["idea"],
+        f"Paper: {found['paper']}.",
+        "```\n" + "\n".join(found["formulas"] or ["W <- sum_i p_i w_i"]) + "\n```",
+        "## Run it",
+        f"```\n{command(found)}\n```",
+        "## Settings",
+        settings(found["settings"]),
+        "## What travels, what stays",
+        bullets("Each silo sends", found["sends"]),
+        bullets("Kept between rounds", found["keeps"]),
+        f"- The server {updates}.",
+        f"- Results are about the {found['results_about']} model.",
+        f"- Parts: {', '.join(f'`{name}`' for name in found['parts']) or 'none, the plain round'}.",
+        "[All methods](README.md)",
+    ]
+    return _joined(blocks)
+
+
+def _joined(blocks: Iterable[str]) -> str:
+    """Blocks apart by an empty line, points of one list not."""
+    text = ""
+    for block in blocks:
+        together = block.startswith("- ") and text.rpartition("\n")[2].startswith(("- ", "  - "))
+        text += ("" if not text else "\n" if together else "\n\n") + block
+    return text + "\n"
+
+
+def command(found: Mapping[str, Any]) -> str:
+    """A command line that runs the method beside FedAvg, its first setting written out."""
+    first = next(iter(found["settings"]), None)
+    if found["name"] == "fedavg":
+        return "fairsilo run method=fedavg"
+    chosen = f'"{found["name"]}({first["name"]}={_value(first["default"])})"' if first else found["name"]
+    return f"fairsilo run method={chosen} baseline=fedavg"
+
+
+def settings(items: Iterable[Mapping[str, Any]]) -> str:
+    rows = [
+        [f"`{one['name']}`", f"`{_value(one['default'])}`", one["range"] or "any", one["help"], f"`{one['part']}`"]
+        for one in items
+    ]
+    return table(["name", "default", "range", "meaning", "part"], rows) if rows else "None."
+
+
+def bullets(title: str, lines: Iterable[str]) -> str:
+    found = list(lines)
+    return f"- {title}: {'; '.join(found) or 'nothing'}."
+
+
+def index(descriptions: Iterable[Mapping[str, Any]]) -> str:
+    """The list of all pages."""
+    rows = [
+        [f"[`{one['name']}`]({one['name']}.md)", one["idea"], one["results_about"], one["paper"]]
+        for one in descriptions
+    ]
+    about = "They compose with `|`, as in `fedprox(mu=0.1) | fedheal`; `fairsilo methods NAME` prints the same facts."
+    return _joined(["# Methods", GENERATED, about, table(["name", "idea", "results about", "paper"], rows)])
+
+
+# ------------------------------------------------------------------------------------------------------ the README
+def with_table(readme: str, descriptions: Iterable[Mapping[str, Any]]) -> str:
+    """The README with the table between its marks written anew."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"README.md must hold {BEGIN} and {END} around the table of methods")
+    rows = [
+        [f"[`{one['name']}`]({PAGES.as_posix()}/{one['name']}.md)", one["idea"], one["paper"]] for one in descriptions
+    ]
+    return f"{before}{BEGIN}\n{table(['name', 'idea', 'paper'], rows)}\n{END}{after}"
+
+
+def table(head: list[str], rows: Iterable[Iterable[str]]) -> str:
+    first, *rest = ("| " + " | ".join(_cell(value) for value in line) + " |" for line in [head, *rows])
+    return "\n".join([first, "|---" * len(head) + "|", *rest])
+
+
+def _cell(value: Any) -> str:
+    return " ".join(str(value).split()).replace("|", "\\|")
+
+
+def _value(value: Any) -> str:
+    """A default as it is written on the command line."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    write()

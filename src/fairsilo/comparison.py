@@ -1,0 +1,138 @@
+"""What a comparison runs: methods or a grid of compositions, seeds, held-out domains. From a file; imports no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairsilo.config import Experiment, experiment, known_keys, read_yaml
+from fairsilo.errors import FairsiloError, nearest
+
+KEYS = ("methods", "grid", "seeds", "held_out_domains")
+PLAIN = ("", "fedavg")  # what adds nothing to a composition
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Every row composed with every column; an empty column is the row alone."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """All compositions, row by row."""
+        return tuple(composed(row, column) for row in self.rows for column in self.columns)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `fairsilo compare` was asked for; the experiment holds what all runs have in common."""
+
+    experiment: Experiment
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    held_out: str | tuple[str, ...] | None = None  # None: the experiment's own
+    grid: Grid | None = None
+
+
+def composed(row: str, column: str) -> str:
+    """`fedprox | afl`; FedAvg is the plain round, so `fedavg` with `afl` is `afl`."""
+    return " | ".join(name for name in (row, column) if name not in PLAIN) or "fedavg"
+
+
+def read_plan(
+    path: Path | None,
+    overrides: Sequence[str] = (),
+    *,
+    methods: Sequence[str] = (),
+    seeds: str | None = None,
+    held_out: str | None = None,
+) -> Plan:
+    """A plan from a YAML file, `key=value` texts and what the command line says, which comes before the file."""
+    content = read_yaml(path) if path else {}
+    _refuse_unknown(content)
+    named, grid = (tuple(methods), None) if methods else _methods(content)
+    if not named:
+        raise FairsiloError(
+            "name at least one method to compare, such as `fairsilo compare fedavg faa`, or give a file that does"
+        )
+    for override in overrides:
+        if override.partition("=")[0].strip() in ("method", "baseline"):
+            raise FairsiloError(f"{override!r} has no effect here; name the methods to compare, the first one first")
+    settings = {key: value for key, value in content.items() if key not in KEYS}
+    base = dataclasses.replace(experiment({**settings, "method": named[0]}, overrides), baseline=None)
+    numbers = _seeds(seeds, content.get("seeds"), base.seed)
+    return Plan(base, named, numbers, held_out or _held_out(content.get("held_out_domains")), grid)
+
+
+def _refuse_unknown(content: Mapping[Any, Any]) -> None:
+    groups = {item.name for item in dataclasses.fields(Experiment)}
+    known = {*known_keys(), *groups, *KEYS}
+    for key in content:
+        if key not in known:
+            raise FairsiloError(f"unknown setting {str(key)!r}{nearest(str(key), known)}")
+
+
+def _methods(content: Mapping[str, Any]) -> tuple[tuple[str, ...], Grid | None]:
+    """The methods a file names, one by one or as a grid."""
+    if content.get("grid") is None:
+        return _texts("methods", content.get("methods") or []), None
+    if content.get("methods") is not None:
+        raise FairsiloError("methods and grid are both given; a grid stands for its methods, so give one of them")
+    grid = _grid(content["grid"])
+    return grid.methods, grid
+
+
+def _grid(value: Any) -> Grid:
+    if not isinstance(value, Mapping):
+        raise FairsiloError(f"grid is {value!r}; it must be rows and columns, such as {{rows: [..], columns: [..]}}")
+    for key in value:
+        if key not in ("rows", "columns"):
+            raise FairsiloError(f"unknown setting {f'grid.{key}'!r}{nearest(str(key), ('rows', 'columns'))}")
+    rows, columns = (_texts(f"grid.{key}", value.get(key), empty=key == "columns") for key in ("rows", "columns"))
+    if not rows or not columns:
+        raise FairsiloError(f"grid.{'columns' if rows else 'rows'} is empty; it must name at least one method")
+    return Grid(rows, columns)
+
+
+def _texts(name: str, value: Any, empty: bool = False) -> tuple[str, ...]:
+    """A list of names, each once; an empty name (or nothing) where that has a meaning."""
+    found = ["" if item is None else item for item in value] if isinstance(value, list) else [value]
+    right = isinstance(value, list) and all(isinstance(item, str) and (item.strip() or empty) for item in found)
+    if not right:
+        raise FairsiloError(f"{name} is {value!r}; it must be a list of methods such as [fedavg, fedprox(mu=0.1)]")
+    texts = tuple(item.strip() for item in found)
+    twice = next((text for text in texts if texts.count(text) > 1), None)
+    if twice is not None:
+        raise FairsiloError(f"{name} holds {twice!r} twice; a method is named once")
+    return texts
+
+
+def _seeds(given: str | None, listed: Any, usual: int) -> tuple[int, ...]:
+    """Seeds from the command line, else from the file, else the experiment's own."""
+    found = listed
+    if given is not None:
+        pieces = [piece.strip() for piece in given.split(",")]
+        found = [int(piece) if piece.isdecimal() else piece for piece in pieces]
+    elif listed is None:
+        return (usual,)
+    whole = isinstance(found, list) and bool(found) and all(type(seed) is int and seed >= 0 for seed in found)
+    if not whole or len(set(found)) < len(found):
+        name, value, example = ("--seeds", given, "0,1,2") if given is not None else ("seeds", listed, "[0, 1, 2]")
+        raise FairsiloError(f"{name} is {value!r}; it must be different whole numbers from 0 on, such as {example}")
+    return tuple(found)
+
+
+def _held_out(value: Any) -> str | tuple[str, ...] | None:
+    """`all`, `-`, one domain, or a list of domains; numbers are names too."""
+    if value is None:
+        return None
+    listed = value if isinstance(value, list) else [value]
+    if not listed or not all(isinstance(item, str) or type(item) is int for item in listed):
+        raise FairsiloError(f'held_out_domains is {value!r}; it must be all, a list such as [photo, sketch] or "-"')
+    names = tuple(str(item) for item in listed)
+    return "all" if names == ("all",) else names

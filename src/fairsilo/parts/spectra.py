@@ -1,0 +1,34 @@
+"""Amplitude and phase of images: what HarmoFL and ELCFS do in the frequency domain.
+
+An image keeps its phase; its amplitude is changed in a square window around the zero frequency, of half-size
+floor(min(H, W) L), ends included.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def amplitude(images: Tensor) -> Tensor:
+    """|FFT| over the last two dimensions, the zero frequency in the middle."""
+    spectrum: Tensor = torch.fft.fftshift(torch.fft.fft2(images), dim=(-2, -1))
+    return spectrum.abs()
+
+
+def window(height: int, width: int, share: float) -> tuple[slice, slice]:
+    """Rows and columns of the low frequencies in a shifted spectrum."""
+    half = int(min(height, width) * share)
+    row, column = height // 2, width // 2
+    return slice(row - half, row + half + 1), slice(column - half, column + half + 1)
+
+
+def with_low_amplitude(images: Tensor, low: Tensor, share: float, own: Tensor | float = 0.0) -> Tensor:
+    """The images with their low-frequency amplitude replaced by own * theirs + (1 - own) * low."""
+    spectrum = torch.fft.fftshift(torch.fft.fft2(images), dim=(-2, -1))
+    size, phase = spectrum.abs(), spectrum.angle()
+    rows, columns = window(images.shape[-2], images.shape[-1], share)
+    mixed = size.clone()
+    mixed[..., rows, columns] = own * size[..., rows, columns] + (1 - own) * low
+    changed: Tensor = torch.fft.ifft2(torch.fft.ifftshift(torch.polar(mixed, phase), dim=(-2, -1)))
+    return changed.real

@@ -1,0 +1,296 @@
+"""A comparison as one HTML file that opens offline; a grid of compositions is shown as heat tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from fairsilo import __version__
+from fairsilo.comparison import composed
+from fairsilo.errors import FairsiloError
+from fairsilo.metrics import HEADLINES, compare_cells, headline, mean
+from fairsilo.report.blocks import cells, heads, listed, paragraph, points, ranges, section, table
+from fairsilo.report.charts import signed, text, usable
+from fairsilo.report.tables import SELECTIONS
+from fairsilo.store import Store
+
+Content = Mapping[str, Any]
+NEEDED = ("methods", "held_out", "seeds", "cells")
+STRONGEST = 42  # percent of the series colour in the best cell: text on it stays legible in both themes
+
+
+def write_comparison(folder: Path) -> Path:
+    """Write `comparison.html` beside the comparison's `comparison.json`."""
+    return Store(folder).write_text("comparison.html", page(read_comparison(folder)))
+
+
+def read_comparison(folder: Path) -> dict[str, Any]:
+    content = Store(folder).read_json("comparison.json")
+    missing = [key for key in NEEDED if not content.get(key)]
+    if missing:
+        raise FairsiloError(f"{folder / 'comparison.json'} is damaged: it has no {missing[0]}")
+    return content
+
+
+def page(content: Content) -> str:
+    """The whole document."""
+    style = files("fairsilo.report").joinpath("page.css").read_text(encoding="utf-8")
+    grid = content.get("grid")
+    body = header(content) + (heat(content, grid) if grid else "") + headlines(content) + raw(content)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f"<title>{text(title(content))} – fairsilo</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f"<main>\n{body}</main>\n<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n</body>\n</html>\n"
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ header
+def title(content: Content) -> str:
+    grid = content.get("grid")
+    if grid:
+        return f"{len(grid['rows'])} × {len(grid['columns'])} compositions"
+    return listed(content["methods"], 4)
+
+
+def header(content: Content) -> str:
+    facts = [
+        ("Data", source(content)),
+        ("Model", setting(content, "model")),
+        ("Held-out domains", held_out(content)),
+        ("Seeds", listed(map(str, content["seeds"]), 12)),
+        ("Runs", len(content["cells"])),
+        ("Rounds", setting(content, "train", "rounds")),
+        ("Metric", metric(content)),
+        ("Results are read from", selection(content)),
+    ]
+    drawn = "".join(
+        f"<div{' class=wide' if name == 'Results are read from' else ''}><dt>{name}</dt><dd>{text(value)}</dd></div>"
+        for name, value in facts
+    )
+    return (
+        f'<header>\n<p class="eyebrow">fairsilo comparison</p>\n<h1>{text(title(content))}</h1>\n'
+        f'<dl class="facts">{drawn}</dl>\n</header>\n'
+    )
+
+
+def setting(content: Content, *keys: str) -> Any:
+    found: Any = content.get("settings") or {}
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return "–" if found is None else found
+
+
+def source(content: Content) -> str:
+    found = (setting(content, "data", key) for key in ("name", "folder", "packed"))
+    return str(next((value for value in found if value != "–"), "–"))
+
+
+def metric(content: Content) -> str:
+    found = setting(content, "evaluate", "metric")
+    return "accuracy" if found == "–" else str(found).replace("-", " ")
+
+
+def held_out(content: Content) -> str:
+    return listed(["none" if name == "-" else str(name) for name in content["held_out"]])
+
+
+def selection(content: Content) -> str:
+    """The rule by which rounds were selected, with the rounds where all runs have the same."""
+    summaries = [cell["summary"] for cell in content["cells"]]
+    rules = list(dict.fromkeys(SELECTIONS[summary["selection"]] for summary in summaries))
+    rounds = {tuple(summary["rounds"]) for summary in summaries}
+    which = f" ({ranges(next(iter(rounds)))})" if len(rounds) == 1 and any(rounds) else ""
+    return "; ".join(rules) + which
+
+
+def counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def runs_each(content: Content) -> int:
+    return len(content["seeds"]) * len(content["held_out"])
+
+
+def repeats(content: Content) -> str:
+    """How many runs stand behind a number, in words."""
+    seeds = f"{counted(len(content['seeds']), 'seed')}: {listed(map(str, content['seeds']), 12)}"
+    domains = counted(len(content["held_out"]), "held-out domain")
+    if content["held_out"] == ["-"]:
+        domains = "no domain held out"
+    each = "one run each" if runs_each(content) == 1 else f"means over {runs_each(content)} runs each"
+    return f"{each} ({seeds}; {domains})"
+
+
+def degrees(content: Content) -> str:
+    """Which standard deviation over silos and domains, by its degrees of freedom."""
+    found = sorted({int(cell["summary"]["ddof"]) for cell in content["cells"]})
+    return "ddof " + " or ".join(map(str, found))
+
+
+# -------------------------------------------------------------------------------------------------------- heat tables
+def heat(content: Content, grid: Mapping[str, Sequence[str]]) -> str:
+    """Rows x columns twice: shaded by the average, and by how even the model is."""
+    about = (
+        f"Avg is the mean {metric(content)} of the global model over those who trained, in percent; Std its standard "
+        f"deviation over their domains in points ({degrees(content)}), lower is more even. "
+        f"Numbers are {repeats(content)}; results are read from: {selection(content)}."
+    )
+    marks = "Bold is the best of its row (R) or of its column (C); the stronger the shade, the better."
+    if len(content["seeds"]) == 1:
+        marks += " One seed: a small difference may be chance."
+    average = {name: over_runs(content, name, "mean") for name in content["methods"]}
+    spread = {name: over_runs(content, name, "std_domains") for name in content["methods"]}
+    tables = (
+        "<h3>Shaded by the average</h3>\n",
+        heat_table(grid, ("Avg", average), ("Std", spread), max),
+        "<h3>Shaded by the spread over domains</h3>\n",
+        heat_table(grid, ("Std", spread), ("Avg", average), min),
+    )
+    return section("grid", "Rows and columns composed", paragraph(about), paragraph(marks, "quiet"), *tables)
+
+
+def over_runs(content: Content, name: str, key: str) -> float | None:
+    """Mean over a method's runs of a fairness number of the global model."""
+    found = [global_number(cell["summary"], key) for cell in content["cells"] if cell["method"] == name]
+    known = [value for value in found if value is not None]
+    return mean(known) if known else None
+
+
+def global_number(summary: Mapping[str, Any], key: str) -> float | None:
+    value = (summary["fairness"].get("global") or {}).get(key)
+    return value if usable(value) else None
+
+
+def heat_table(
+    grid: Mapping[str, Sequence[str]],
+    shown: tuple[str, Mapping[str, float | None]],
+    beside: tuple[str, Mapping[str, float | None]],
+    best: Callable[[list[float]], float],
+) -> str:
+    """One number of every composition large and shaded, the other small below it."""
+    rows, columns = grid["rows"], grid["columns"]
+    label, values = shown
+    lines = {row: [values.get(composed(row, column)) for column in columns] for row in rows}
+    known = [value for line in lines.values() for value in line if value is not None]
+    of_column = [best_of([lines[row][place] for row in rows], best) for place in range(len(columns))]
+    drawn = []
+    for row in rows:
+        of_row = best_of(lines[row], best)
+        line = f'<th scope="row">{text(row)}</th>'
+        for column, value, top in zip(columns, lines[row], of_column, strict=True):
+            marks = ("R" if value == of_row else "") + ("C" if value == top else "")
+            below = f"{beside[0]} {number(beside[1].get(composed(row, column)))}"
+            line += heat_cell(label, value, marks, below, strength(value, known, best))
+        drawn.append(f"<tr>{line}</tr>\n")
+    names = heads([column or "alone" for column in columns])
+    head = f'<tr><th scope="col">{label}</th>{names}</tr>'
+    return table(head, drawn).replace('class="table"', 'class="table heat"', 1)
+
+
+def heat_cell(label: str, value: float | None, marks: str, below: str, shade: float) -> str:
+    if value is None:
+        return '<td class="number">–</td>'
+    main = f"<sup>{marks}</sup><strong>{number(value)}</strong>" if marks else number(value)
+    return f'<td class="number" style="--heat: {shade:.1f}%"><span>{main}</span><small>{text(below)}</small></td>'
+
+
+def best_of(values: Sequence[float | None], best: Callable[[list[float]], float]) -> float:
+    """The best of several; NaN, which equals nothing, where there is no choice."""
+    known = [value for value in values if value is not None]
+    return best(known) if len(known) > 1 else math.nan
+
+
+def strength(value: float | None, known: Sequence[float], best: Callable[[list[float]], float]) -> float:
+    """How strongly a cell is shaded: nothing at the worst value of the table, `STRONGEST` at the best."""
+    if value is None or max(known) == min(known):
+        return 0.0
+    height = (value - min(known)) / (max(known) - min(known))
+    return STRONGEST * (height if best is max else 1 - height)
+
+
+def number(value: float | None) -> str:
+    return "–" if value is None or not usable(value) else points(value)
+
+
+# ---------------------------------------------------------------------------------------------------------- headlines
+def headlines(content: Content) -> str:
+    """The three answers of every method, and its paired differences to the first."""
+    rows = compare_cells(content["methods"], content["cells"])
+    first = content["methods"][0]
+    names = ("generalisation", "personalisation", "fairness: std over silos")
+    groups = "".join(f'<th class="group" scope="colgroup" colspan="2">{name}</th>' for name in names)
+    several = runs_each(content) > 1
+    pair = heads(["mean ± std", f"minus {first} ± s.e."] if several else ["one run", f"minus {first}"], True)
+    head = f'<tr><td></td>{groups}</tr><tr><th scope="col">method</th>{pair * len(HEADLINES)}</tr>'
+    lines = []
+    for row in rows:
+        line = "".join(cells([with_spread(row[key]), difference(row[key])], first=True) for key in HEADLINES)
+        lines.append(f'<tr><th scope="row">{text(row["method"])}</th>{line}</tr>\n')
+    return section("methods", "Method by method", paragraph(explained(content)), table(head, lines))
+
+
+def explained(content: Content) -> str:
+    """What the table's numbers and its ± are."""
+    runs = runs_each(content)
+    words = f"In percent, {repeats(content)}; results are read from: {selection(content)}. "
+    if runs > 1:
+        words += (
+            f"± after a mean is the sample standard deviation over the {runs} runs of a method (ddof 1), not a "
+            f"confidence interval. Differences to {content['methods'][0]} are taken run by run, same seed and same "
+            "held-out domain; ± after their mean is its standard error. "
+        )
+    else:
+        words += "With one run there is no ±, and a difference may be chance. "
+    if content["held_out"] == ["-"]:
+        words += "No domain was held out, so there is no generalisation to report. "
+    words += f"Fairness is the standard deviation over silos ({degrees(content)}), lower is more even; it is that of "
+    own = list(dict.fromkeys(cell["method"] for cell in content["cells"] if cell["summary"]["about"] == "personal"))
+    return words + ("the global model" + (f", and of the silos' own models for {listed(own)}" if own else "") + ".")
+
+
+def with_spread(found: Mapping[str, Any]) -> str:
+    spread = f" ± {points(found['std'])}" if usable(found["std"]) else ""
+    return number(found["mean"]) + spread
+
+
+def difference(found: Mapping[str, Any]) -> str:
+    if not usable(found["difference"]):
+        return ""
+    error = f" ± {points(found['error'])}" if usable(found["error"]) else ""
+    return ("+" if points(found["difference"])[0].isdigit() else "") + points(found["difference"]) + error
+
+
+# --------------------------------------------------------------------------------------------------------- every run
+def raw(content: Content) -> str:
+    """Every run by itself, folded away; the same numbers unrounded are in the CSV and the JSON."""
+    columns = ("seed", *HEADLINES, "Avg", "Std")
+    lead, last = '<th scope="col">method</th><th scope="col">held out</th>', '<th scope="col">read from</th>'
+    head = f"<tr>{lead}{heads(columns)}{last}</tr>"
+    lines = []
+    for cell in content["cells"]:
+        summary = cell["summary"]
+        three = headline(summary)
+        numbers = [three[key] for key in HEADLINES] + [global_number(summary, key) for key in ("mean", "std_domains")]
+        shown = [str(cell["seed"]), *(finely(value) for value in numbers)]
+        where = f"{summary['selection']}: {ranges(summary['rounds'])}"
+        lines.append(
+            f'<tr><th scope="row">{text(cell["method"])}</th><td>{text(cell["held_out"])}</td>{cells(shown)}'
+            f"<td>{text(where)}</td></tr>\n"
+        )
+    said = "Percent. Avg and Std: the global model's mean over those who trained and its deviation over their domains."
+    folded = f"{paragraph(said, 'quiet')}{table(head, lines)}"
+    return section(
+        "runs",
+        "Every run",
+        f"<details><summary>{counted(len(lines), 'run')}</summary>\n{folded}</details>\n",
+    )
+
+
+def finely(value: float | None) -> str:
+    """In percent with two digits, since a reader may want to recompute the means above."""
+    return "–" if value is None or not usable(value) else signed(f"{100 * value:.2f}")

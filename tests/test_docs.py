@@ -1,0 +1,86 @@
+"""The pages about the methods are what the catalogue says now."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fairsilo.config import experiment
+from fairsilo.methods import CATALOGUE, method
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generate = load()
+
+
+def test_the_committed_pages_are_what_the_generator_writes_now() -> None:
+    assert not (stale := generate.stale()), f"{', '.join(stale)} differ from the catalogue; run `make docs`"
+
+
+def test_the_readme_lists_every_method() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    listed = readme.partition(generate.BEGIN)[2].partition(generate.END)[0]
+    assert re.findall(r"^\| \[`([^`]+)`\]\(docs/methods/\1\.md\) \|", listed, re.MULTILINE) == list(CATALOGUE)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_a_page_says_what_the_catalogue_says(name: str) -> None:
+    found = CATALOGUE[name].describe()
+    page = generate.method_page(found)
+    facts = [found["title"], found["idea"], found["paper"], *found["formulas"], *found["parts"]]
+    facts += [*found["sends"], *found["keeps"], f"about the {found['results_about']} model"]
+    for fact in facts:
+        assert fact in page
+    for item in found["settings"]:
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{item['name']}` |"))
+        assert len(re.findall(r"(?<!\\)\|", row)) == 6
+    assert ("sees each silo's update" in page) == found["individual_updates"]
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_the_command_of_a_page_is_understood(name: str) -> None:
+    words = shlex.split(generate.command(CATALOGUE[name].describe()))
+    assert words[:2] == ["fairsilo", "run"]
+    chosen = experiment({}, words[2:])
+    assert method(chosen.method).parts == CATALOGUE[name].make().parts
+
+
+def test_writing_repairs_and_removes(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "methods").mkdir(parents=True)
+    (tmp_path / "README.md").write_text(f"before\n{generate.BEGIN}\nold\n{generate.END}\nafter\n")
+    (tmp_path / "docs" / "methods" / "gone.md").write_text("a method that is no more\n")
+    stale = generate.stale(tmp_path)
+    assert {"README.md", "docs/methods/gone.md", "docs/methods/fedavg.md", "docs/methods/README.md"} <= set(stale)
+    generate.write(tmp_path)
+    assert generate.stale(tmp_path) == []
+    assert not (tmp_path / "docs" / "methods" / "gone.md").exists()
+    readme = (tmp_path / "README.md").read_text()
+    assert readme.startswith("before\n")
+    assert readme.endswith(f"{generate.END}\nafter\n")
+    assert "old" not in readme.splitlines()
+
+
+def test_a_readme_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="must hold <!-- methods -->"):
+        generate.with_table("nothing here", [])
+
+
+def test_values_are_written_as_they_are_given() -> None:
+    written = [generate._value(value) for value in (1, True, False, None, 0.0001, 2.0, "auto")]
+    assert written == ["1", "true", "false", "none", "0.0001", "2", "auto"]
+    assert generate.table(["a"], [["x | y\nz"]]) == "| a |\n|---|\n| x \\| y z |"
