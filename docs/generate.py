@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairsilo.methods import CATALOGUE
+from fairsilo.methods import CATALOGUE, Entry
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = Path("docs") / "methods"
@@ -16,10 +16,22 @@ GENERATED = (
     "<!-- written by docs/generate.py from the catalogue; change src/fairsilo/methods.py or the part instead -->"
 )
 
+NEEDS = {
+    "needs_validation": "validation samples at every silo (`data.validation` above 0)",
+    "needs_features": "a network that returns features beside its prediction",
+    "needs_server_data": "data at the server (`data.server=PATH`)",
+}
+
+
+def described(entry: Entry) -> dict[str, Any]:
+    """What the catalogue says about a method, and what it asks of data and network."""
+    needs = [key for key in NEEDS if any(getattr(part, key) for part in entry.parts)]
+    return {**entry.describe(), "needs": needs}
+
 
 def generated(root: Path = ROOT) -> dict[Path, str]:
     """Path from the root -> content, for every file that the generator owns or owns a piece of."""
-    found = [entry.describe() for entry in CATALOGUE.values()]
+    found = [described(entry) for entry in CATALOGUE.values()]
     pages = {PAGES / f"{one['name']}.md": method_page(one) for one in found}
     readme = (root / README).read_text(encoding="utf-8")
     return {**pages, PAGES / "README.md": index(found), README: with_table(readme, found)}
@@ -67,6 +79,7 @@ def method_page(found: Mapping[str, Any]) -> str:
         "## What travels, what stays",
         bullets("Each silo sends", found["sends"]),
         bullets("Kept between rounds", found["keeps"]),
+        bullets("Needed", [NEEDS[key] for key in found["needs"]]),
         f"- The server {updates}.",
         f"- Results are about the {found['results_about']} model.",
         f"- Parts: {', '.join(f'`{name}`' for name in found['parts']) or 'none, the plain round'}.",
@@ -90,7 +103,8 @@ def command(found: Mapping[str, Any]) -> str:
     if found["name"] == "fedavg":
         return "fairsilo run method=fedavg"
     chosen = f'"{found["name"]}({first["name"]}={_value(first["default"])})"' if first else found["name"]
-    return f"fairsilo run method={chosen} baseline=fedavg"
+    given = " data.server=PATH" if "needs_server_data" in found["needs"] else ""
+    return f"fairsilo run method={chosen} baseline=fedavg{given}"
 
 
 def settings(items: Iterable[Mapping[str, Any]]) -> str:
@@ -101,9 +115,8 @@ def settings(items: Iterable[Mapping[str, Any]]) -> str:
     return table(["name", "default", "range", "meaning", "part"], rows) if rows else "None."
 
 
-def bullets(title: str, lines: Iterable[str]) -> str:
-    found = list(lines)
-    return f"- {title}: {'; '.join(found) or 'nothing'}."
+def bullets(title: str, items: Iterable[str]) -> str:
+    return f"- {title}: {'; '.join(items) or 'nothing'}."
 
 
 def index(descriptions: Iterable[Mapping[str, Any]]) -> str:

@@ -40,7 +40,7 @@ def test_the_readme_lists_every_method() -> None:
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_a_page_says_what_the_catalogue_says(name: str) -> None:
-    found = CATALOGUE[name].describe()
+    found = generate.described(CATALOGUE[name])
     page = generate.method_page(found)
     facts = [found["title"], found["idea"], found["paper"], *found["formulas"], *found["parts"]]
     facts += [*found["sends"], *found["keeps"], f"about the {found['results_about']} model"]
@@ -50,11 +50,12 @@ def test_a_page_says_what_the_catalogue_says(name: str) -> None:
         row = next(line for line in page.splitlines() if line.startswith(f"| `{item['name']}` |"))
         assert len(re.findall(r"(?<!\\)\|", row)) == 6
     assert ("sees each silo's update" in page) == found["individual_updates"]
+    assert ("data.server=PATH" in page) == any(part.needs_server_data for part in CATALOGUE[name].parts)
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_the_command_of_a_page_is_understood(name: str) -> None:
-    words = shlex.split(generate.command(CATALOGUE[name].describe()))
+    words = shlex.split(generate.command(generate.described(CATALOGUE[name])))
     assert words[:2] == ["fairsilo", "run"]
     chosen = experiment({}, words[2:])
     assert method(chosen.method).parts == CATALOGUE[name].make().parts

@@ -1,0 +1,356 @@
+"""Comparisons from a file: what is run, in which order, and the page that shows it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairsilo import config
+from fairsilo.comparison import Grid, Plan, composed, read_plan
+from fairsilo.errors import FairsiloError
+from fairsilo.metrics import compare_cells, mean, summarise
+from fairsilo.report.comparison_page import STRONGEST, page, write_comparison
+from test_cli import FAST, call, here, packed  # noqa: F401 - fixtures
+from test_report_page import check_well_formed, part, words
+
+
+def plan(folder: Path, text: str, *overrides: str, **given: Any) -> Plan:
+    path = folder / "plan.yaml"
+    path.write_text(text, encoding="utf-8")
+    return read_plan(path, overrides, **given)
+
+
+# ---------------------------------------------------------------------------------------------------------- the plan
+def test_a_file_holds_settings_methods_seeds_and_domains(tmp_path: Path) -> None:
+    text = "methods: [fedavg, 'fedprox(mu=0.5)']\nseeds: [0, 3]\nheld_out_domains: [photo, 7]\nrounds: 4\n"
+    found = plan(tmp_path, text + "train: {epochs: 2}\n", "lr=0.5")
+    assert found.methods == ("fedavg", "fedprox(mu=0.5)")
+    assert found.seeds == (0, 3)
+    assert found.held_out == ("photo", "7")
+    assert found.grid is None
+    training = found.experiment.train
+    assert (training.rounds, training.epochs, training.lr) == (4, 2, 0.5)
+    assert found.experiment.baseline is None
+
+
+def test_the_command_line_comes_before_the_file(tmp_path: Path) -> None:
+    text = "grid: {rows: [fedavg], columns: ['', afl]}\nseeds: [0, 1]\nheld_out_domains: all\n"
+    found = plan(tmp_path, text, methods=["ga", "faa"], seeds="2, 5", held_out="a,b")
+    assert (found.methods, found.grid) == (("ga", "faa"), None)
+    assert (found.seeds, found.held_out) == ((2, 5), "a,b")
+    assert plan(tmp_path, text).held_out == "all"
+
+
+def test_without_seeds_and_domains_the_experiments_own_count(tmp_path: Path) -> None:
+    found = plan(tmp_path, "methods: [fedavg]\nseed: 4\ndata: {held_out: photo}\n")
+    assert (found.seeds, found.held_out, found.experiment.data.held_out) == ((4,), None, "photo")
+    assert plan(tmp_path, "methods: [fedavg]\nheld_out_domains: '-'\n").held_out == ("-",)
+
+
+def test_a_grid_stands_for_its_compositions_row_by_row(tmp_path: Path) -> None:
+    found = plan(tmp_path, "grid:\n  rows: [fedavg, fedprox(mu=0.1)]\n  columns: ['', afl, fedheal]\n")
+    assert found.grid == Grid(("fedavg", "fedprox(mu=0.1)"), ("", "afl", "fedheal"))
+    assert found.methods == (
+        "fedavg",
+        "afl",
+        "fedheal",
+        "fedprox(mu=0.1)",
+        "fedprox(mu=0.1) | afl",
+        "fedprox(mu=0.1) | fedheal",
+    )
+    assert plan(tmp_path, "grid: {rows: [ga], columns: [~, fedavg]}").methods == ("ga", "ga")  # refused by compare
+    assert composed("fedavg", "") == "fedavg"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("metods: [fedavg]", "unknown setting 'metods'; did you mean 'methods'?"),
+        ("methods: [fedavg]\nseds: [1]", "unknown setting 'seds'; did you mean 'seeds'?"),
+        ("methods: [fedavg]\nheld_out_domain: all", "did you mean 'held_out_domains'?"),
+        ("methods: [fedavg]\nrouns: 3", "unknown setting 'rouns'; did you mean 'rounds'?"),
+        ("methods: [fedavg]\ntrain: {rouns: 3}", "unknown setting 'train.rouns'"),
+        ("methods: [fedavg]\nrounds: 0", "train.rounds is 0; it must be at least 1"),
+        ("rounds: 3", "name at least one method"),
+        ("methods: []", "name at least one method"),
+        ("methods: fedavg", "methods is 'fedavg'; it must be a list of methods"),
+        ("methods: [fedavg, ' ']", "it must be a list of methods"),
+        ("methods: [fedavg, fedavg]", "methods holds 'fedavg' twice"),
+        ("methods: [fedavg]\ngrid: {rows: [ga], columns: ['']}", "methods and grid are both given"),
+        ("grid: [fedavg]", "grid is ['fedavg']; it must be rows and columns"),
+        ("grid: {rows: [fedavg], colums: ['']}", "unknown setting 'grid.colums'; did you mean 'columns'?"),
+        ("grid: {rows: [fedavg], columns: []}", "grid.columns is empty"),
+        ("grid: {rows: [fedavg]}", "grid.columns is None; it must be a list of methods"),
+        ("grid: {rows: [''], columns: ['']}", "grid.rows is ['']"),
+        ("methods: [fedavg]\nseeds: 3", "seeds is 3; it must be different whole numbers"),
+        ("methods: [fedavg]\nseeds: [1, 1]", "seeds is [1, 1]; it must be different whole numbers"),
+        ("methods: [fedavg]\nseeds: [true]", "seeds is [True]"),
+        ("methods: [fedavg]\nseeds: [-1]", "from 0 on"),
+        ("methods: [fedavg]\nseeds: []", "seeds is []"),
+        ("methods: [fedavg]\nheld_out_domains: [~]", "held_out_domains is [None]"),
+        ("methods: [fedavg]\nheld_out_domains: []", "held_out_domains is []"),
+        ("methods: [fedavg]\nheld_out_domains: [true]", "held_out_domains is [True]"),
+    ],
+)
+def test_a_wrong_file_gets_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(FairsiloError) as problem:
+        plan(tmp_path, text)
+    assert sentence in str(problem.value)
+
+
+def test_wrong_command_lines_get_one_sentence() -> None:
+    with pytest.raises(FairsiloError, match="--seeds is '0,,1'; it must be different whole numbers"):
+        read_plan(None, methods=["fedavg"], seeds="0,,1")
+    with pytest.raises(FairsiloError, match="'method=faa' has no effect here"):
+        read_plan(None, ["method=faa"], methods=["fedavg"])
+
+
+def test_plans_do_not_wait_for_torch() -> None:
+    code = "import sys, fairsilo.comparison; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_table_of_fedheal_names_methods_of_the_catalogue() -> None:
+    from fairsilo.methods import method
+
+    path = Path(__file__).parent.parent / "experiments" / "fedheal" / "table2-glyphs.yaml"
+    found = read_plan(path)
+    assert len({method(name).name for name in found.methods}) == 7 * 4
+    assert (found.held_out, found.experiment.evaluate.ddof) == (("-",), 1)
+
+
+# --------------------------------------------------------------------------------------------------- a comparison run
+def test_a_grid_is_run_shown_and_taken_up_again(here: Path, packed: Path, capsys: Any) -> None:  # noqa: F811
+    settings = "model: my_net:make\nrounds: 1\nepochs: 1\nbatch_size: 8\nlr: 0.1\nengine: {name: sequential}\n"
+    text = "grid: {rows: [fedavg, fedprox(mu=0.5)], columns: ['', q-ffl]}\nheld_out_domains: '-'\nseeds: [0, 1]\n"
+    (here / "small.yaml").write_text(f"{settings}{text}data: {{packed: '{packed}'}}\n")
+    code, out, err = call(capsys, "compare", "-c", "small.yaml")
+    assert (code, err) == (0, "")
+    folder = here / "runs" / "compare-small"
+    assert "page: runs/compare-small/comparison.html" in out
+    content = json.loads((folder / "comparison.json").read_text())
+    assert content["methods"] == ["fedavg", "q-ffl", "fedprox(mu=0.5)", "fedprox(mu=0.5) | q-ffl"]
+    assert content["grid"] == {"rows": ["fedavg", "fedprox(mu=0.5)"], "columns": ["", "q-ffl"]}
+    assert content["settings"]["train"]["rounds"] == 1
+    assert [cell["seed"] for cell in content["cells"]] == [0, 1] * 4
+    check_numbers(content, (folder / "comparison.html").read_text())
+    finished = folder / "fedprox-mu=0.5-q-ffl" / "seed1" / "run.json"
+    stamp = finished.read_text()
+    (folder / "q-ffl" / "seed0" / "run.json").unlink()  # as if it had been interrupted
+    assert json.loads(call(capsys, "compare", "-c", "small.yaml", "--json")[1]) == content
+    assert finished.read_text() == stamp
+    (folder / "comparison.html").unlink()
+    code, out, _ = call(capsys, "report", str(folder))
+    assert code == 0
+    assert "minus fedavg" in out
+    check_numbers(content, (folder / "comparison.html").read_text())
+    found = json.loads(call(capsys, "report", str(folder), "--json")[1])
+    assert found["table"] == compare_cells(content["methods"], content["cells"])
+    (folder / "comparison.json").write_text("{}")
+    code, _, err = call(capsys, "report", str(folder))
+    assert code == 2
+    assert "comparison.json is damaged: it has no methods" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["fedavg", "ga | faa"], "both decide the aggregation weights"),
+        (["fedavg", "fedbn"], "the model has no BatchNorm module"),
+        (["-c", "twice.yaml"], "a method is named twice: 'q-ffl' and 'q-ffl' are the same"),
+        (["fedavg", "--held-out", "moon"], "which is no domain of"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_is_written(
+    arguments: list[str],
+    sentence: str,
+    here: Path,  # noqa: F811
+    packed: Path,  # noqa: F811
+    capsys: Any,
+) -> None:
+    (here / "twice.yaml").write_text("grid: {rows: [fedavg, q-ffl], columns: ['', q-ffl]}\n")
+    (here / "flat_net.py").write_text(
+        "from torch import nn\n\n\ndef make(classes, channels):\n"
+        "    return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, classes))\n"
+    )
+    code, _, err = call(capsys, "compare", *arguments, f"packed={packed}", "model=flat_net:make", *FAST)
+    assert code == 2
+    assert sentence in err
+    assert not (here / "runs").exists()
+
+
+def test_auto_is_replaced_by_the_domain_it_came_to(here: Path, packed: Path, capsys: Any) -> None:  # noqa: F811
+    arguments = ["compare", "fedavg", f"packed={packed}", "model=my_net:make", *FAST, "rounds=1", "seed=2"]
+    content = json.loads(call(capsys, *arguments, "--out", "c", "--json")[1])
+    assert (content["held_out"], content["seeds"], content["grid"]) == (["stamp"], [2], None)
+    assert (here / "c" / "fedavg" / "stamp-seed2" / "summary.json").exists()
+    shown = (here / "c" / "comparison.html").read_text()
+    assert "stamp" in words(shown)
+    assert 'id="grid"' not in shown
+
+
+# ----------------------------------------------------------------------------------------------------------- the page
+def summary(number: int, selection: str = "last", about: str = "global", unseen: str = "-") -> dict[str, Any]:
+    """Numbers that differ from run to run, over three domains of which one may be unseen."""
+    rows = []
+    for place, name in enumerate("abc"):
+        metric = 0.3 + ((7 * number + 3 * place * number + place) % 13) / 20
+        row = {"round": 2, "silo": name, "domain": name, "unseen": name == unseen, "split": "test", "samples": 5}
+        rows += [{**row, "model": "global", "loss": 1.0, "metric": metric}]
+        rows += [] if name == unseen else [{**row, "model": "personal", "loss": 1.0, "metric": metric + 0.05}]
+    return summarise(rows, about, selection, ddof=1)
+
+
+def fabricated(
+    names: tuple[str, ...] = (),
+    grid: Grid | None = None,
+    domains: tuple[str, ...] = ("-",),
+    seeds: tuple[int, ...] = (0,),
+    **rules: str,
+) -> dict[str, Any]:
+    names = grid.methods if grid else names
+    places = [(domain, name, seed) for domain in domains for name in names for seed in seeds]
+    cells = [
+        {"method": name, "held_out": domain, "seed": seed, "summary": summary(number, unseen=domain, **rules)}
+        for number, (domain, name, seed) in enumerate(places)
+    ]
+    content = {"methods": names, "held_out": domains, "seeds": seeds, "cells": cells}
+    content["grid"] = dataclasses.asdict(grid) if grid else None
+    content["settings"] = config.as_dict(config.experiment({"method": names[0]}))
+    return dict(json.loads(json.dumps(content)))
+
+
+def rows_of(content: str, place: int) -> list[list[str]]:
+    """The cells of the place-th table of a piece of the page, without the head."""
+    body = re.findall(r"<tbody>(.*?)</tbody>", content, re.DOTALL)[place]
+    lines = re.findall(r"<tr>(.*?)</tr>", body, re.DOTALL)
+    return [[words(cell).strip() for cell in re.findall(r"<t[dh].*?</t[dh]>", line, re.DOTALL)] for line in lines]
+
+
+def points(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def check_numbers(content: dict[str, Any], shown: str) -> None:
+    """Every number of the page against those of comparison.json."""
+    check_well_formed(shown)
+    for row, line in zip(
+        compare_cells(content["methods"], content["cells"]), rows_of(part(shown, "methods"), 0), strict=True
+    ):
+        assert line[0] == row["method"]
+        for key, mean_, difference in zip(
+            ("generalisation", "personalisation", "fairness"), line[1::2], line[2::2], strict=True
+        ):
+            found = row[key]
+            spread = f" ± {points(found['std'])}" if found["std"] is not None else ""
+            assert mean_ == (points(found["mean"]) + spread if found["mean"] is not None else "–")
+            assert (difference == "") == (found["difference"] is None)
+            if difference:
+                assert float(difference.split()[0].replace("−", "-")) == pytest.approx(
+                    100 * found["difference"], abs=0.051
+                )
+    for cell, line in zip(content["cells"], rows_of(part(shown, "runs"), 0), strict=True):
+        even = cell["summary"]["fairness"]["global"]
+        assert line[:3] == [cell["method"], cell["held_out"], str(cell["seed"])]
+        assert line[6:8] == [f"{100 * even['mean']:.2f}", f"{100 * even['std_domains']:.2f}"]
+    if content.get("grid"):
+        check_heat(content, part(shown, "grid"))
+
+
+def check_heat(content: dict[str, Any], shown: str) -> None:
+    grid = Grid(tuple(content["grid"]["rows"]), tuple(content["grid"]["columns"]))
+    for place, (key, other) in enumerate((("mean", "std_domains"), ("std_domains", "mean"))):
+        for row, line in zip(grid.rows, rows_of(shown, place), strict=True):
+            assert line[0] == row
+            for column, cell in zip(grid.columns, line[1:], strict=True):
+                runs = [one["summary"] for one in content["cells"] if one["method"] == composed(row, column)]
+                large, small = (mean(run["fairness"]["global"][which] for run in runs) for which in (key, other))
+                assert re.sub(r"^[RC]+ ", "", cell) == f"{points(large)} {('Std', 'Avg')[place]} {points(small)}"
+
+
+GRID = Grid(("fedavg", "fedprox", "scaffold"), ("", "afl", "fedheal"))
+
+
+@pytest.mark.parametrize(
+    ("domains", "seeds", "selection"),
+    [(("-",), (0,), "last5"), (("a", "c"), (0, 1, 2), "last"), (("a",), (4, 5), "source-validation")],
+)
+def test_the_page_shows_the_numbers_of_the_comparison(
+    domains: tuple[str, ...], seeds: tuple[int, ...], selection: str
+) -> None:
+    content = fabricated(grid=GRID, domains=domains, seeds=seeds, selection=selection)
+    check_numbers(content, page(content))
+
+
+def test_the_best_of_rows_and_columns_is_bold_and_shaded_most() -> None:
+    content = fabricated(grid=GRID)
+    values = {cell["method"]: cell["summary"]["fairness"]["global"] for cell in content["cells"]}
+    tables = part(page(content), "grid").split("<h3>")[1:]
+    for key, best, drawn in (("mean", max, tables[0]), ("std_domains", min, tables[1])):
+        cells = re.findall(r'<td class="number" style="--heat: ([\d.]+)%"><span>(.*?)</span>', drawn)
+        table = [[values[composed(row, column)][key] for column in GRID.columns] for row in GRID.rows]
+        for index, (shade, inside) in enumerate(cells):
+            row, column = divmod(index, len(GRID.columns))
+            value, line, upright = table[row][column], table[row], [one[column] for one in table]
+            marks = ("R" if value == best(line) else "") + ("C" if value == best(upright) else "")
+            assert ("<strong>" in inside) == bool(marks)
+            assert re.findall(r"<sup>(.*?)</sup>", inside) == ([marks] if marks else [])
+            if value == best([one for line_ in table for one in line_]):
+                assert float(shade) == STRONGEST
+
+
+def test_the_page_says_what_its_numbers_are() -> None:
+    one = words(page(fabricated(grid=GRID, selection="last5")))
+    assert "one run each (1 seed: 0; no domain held out)" in one
+    assert "results are read from: mean of the last five evaluations (round 2)" in one
+    assert "deviation over their domains in points (ddof 1)" in one
+    assert "there is no ±" in one
+    assert "No domain was held out, so there is no generalisation to report." in one
+    several = words(page(fabricated(("fedavg", "faa"), domains=("a", "b"), seeds=(0, 1), about="personal")))
+    assert "means over 4 runs each (2 seeds: 0, 1; 2 held-out domains)" in several
+    assert "the sample standard deviation over the 4 runs of a method (ddof 1)" in several
+    assert "its standard error" in several
+    assert "and of the silos' own models for fedavg, faa" in several
+
+
+def test_methods_without_a_global_model_get_a_dash() -> None:
+    content = fabricated(grid=GRID)
+    for cell in content["cells"]:
+        if cell["method"] in ("afl", "fedprox | afl", "scaffold | afl", "scaffold", "scaffold | fedheal"):
+            cell["summary"]["fairness"]["global"] = {}
+    del content["settings"]
+    found = part(page(content), "grid")
+    check_well_formed(found)
+    assert [line[2] for line in rows_of(found, 0)] == ["–"] * 3
+    assert rows_of(found, 1)[2] == ["scaffold", "–", "–", "–"]
+
+
+def test_a_grid_of_equal_values_is_not_shaded() -> None:
+    content = fabricated(grid=Grid(("fedavg",), ("", "afl")))
+    for cell in content["cells"]:
+        cell["summary"] = content["cells"][0]["summary"]
+    shown = part(page(content), "grid")
+    assert set(re.findall(r"--heat: ([\d.]+)%", shown)) == {"0.0"}
+    assert set(re.findall(r"<sup>(.*?)</sup>", shown)) == {"R"}
+
+
+def test_nothing_comes_from_elsewhere_and_names_are_harmless(tmp_path: Path) -> None:
+    bad = '<script>alert("x")</script>&amp;\x00'
+    content = fabricated(grid=Grid(("fedavg", bad), ("", f"{bad}2")), domains=(bad, "a"), seeds=(0, 1))
+    content["settings"]["data"]["name"] = bad
+    content["settings"]["model"] = bad
+    (tmp_path / "comparison.json").write_text(json.dumps(content))
+    shown = write_comparison(tmp_path).read_text(encoding="utf-8")
+    check_well_formed(shown)
+    assert "<script" not in shown
+    assert "\x00" not in shown
+    assert '<script>alert("x")</script>&amp;�' in words(shown)
+    assert not re.search(r"(src|href)\s*=|url\(|@import|https?:", shown)
+    assert "default-src 'none'" in shown
