@@ -10,6 +10,7 @@ Frozen tensors are in no vector.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -186,6 +187,16 @@ class FlatModel:
 
     def eval(self) -> None:
         self.module.eval()
+
+    @contextmanager
+    def keeping_statistics(self) -> Iterator[None]:
+        """Buffers as they were after the block: for a pass that must not count in BatchNorm's statistics."""
+        floats = self._floats[self.layout.parameters :].clone()
+        counters = [counter.clone() for _, counter in self._counters]
+        yield
+        self._floats[self.layout.parameters :] = floats
+        for (_, counter), before in zip(self._counters, counters, strict=True):
+            counter.copy_(before)
 
     @torch.no_grad()
     def read(self) -> Tensor:

@@ -12,15 +12,17 @@ import torch
 import tiny
 from fairsilo.engine.base import Engine
 from fairsilo.engine.host import Blueprint
-from fairsilo.engine.loop import Event
+from fairsilo.engine.loop import Event, Loop
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.errors import QuorumError
 from fairsilo.federation import Federation
 from fairsilo.messages import MODEL, Failure, Message, Reply
 from fairsilo.methods import method
 from fairsilo.metrics import mean, results
-from fairsilo.round import measure  # noqa: F401 - the law suite runs methods through round.py alone
+from fairsilo.round import open_evaluation, open_round
 
+# without a shared model there is no update to spoil or compare
+SHARING = [how for how in tiny.ALL if "share_model=false" not in how]
 LONGER = dataclasses.replace(tiny.TRAINING, rounds=8, epochs=2)
 FULL_BATCH = dataclasses.replace(tiny.TRAINING, batch_size=64, epochs=3)
 
@@ -30,13 +32,12 @@ def test_the_model_its_results_are_about_improves(how: str, people: Federation) 
     history, loop = tiny.run(how, people, LONGER)
     about = loop.blueprint.method.about
     last = mean(results(history.rows, [8], about, "test").values())
-    untrained = tiny.plan(how, LONGER).flat().read()
-    engine = loop.engine
-    sent = {name: Message({MODEL: loop.blueprint.flat().layout.to_wire(untrained)}) for name in people.names}
-    engine.memory = {}
+    layout, untrained = loop.blueprint.start()
+    engine, server = loop.engine, loop.server
+    engine.memory, server.vector = {}, layout.to_wire(untrained)
     first = mean(
         float(reply.answer.numbers["global.test.metric"])
-        for reply in engine.ask("evaluate", 0, sent)
+        for reply in engine.ask("evaluate", 0, open_evaluation(server, people.names, ()))
         if isinstance(reply.answer, Message)
     )
     assert last > max(first, 1 / 3) + 0.2
@@ -58,7 +59,7 @@ def test_engines_agree_to_the_last_bit(how: str, people: Federation, pool: Pool)
 def test_same_seed_same_numbers_other_seed_others(how: str, people: Federation) -> None:
     one, again, other = (tiny.run(how, people, seed=seed)[0] for seed in (0, 0, 1))
     assert tiny.numbers(one) == tiny.numbers(again)
-    assert one.vector.tolist() != other.vector.tolist()
+    assert one.rows != other.rows
 
 
 @pytest.mark.parametrize("how", tiny.ALL)
@@ -67,32 +68,33 @@ def test_order_of_silos_is_irrelevant(how: str, people: Federation) -> None:
     assert tiny.numbers(tiny.run(how, people)[0]) == tiny.numbers(tiny.run(how, turned)[0])
 
 
-@pytest.mark.parametrize("how", [how for how in tiny.ALL if "fedmix" not in how])
+@pytest.mark.parametrize("how", [how for how in SHARING if "fedmix" not in how and how != "elcfs"])
 def test_names_of_silos_are_irrelevant(how: str, people: Federation) -> None:
     """Other names, so another order of summation; whole-set batches, so that the order inside one is all that differs.
 
-    FedMix draws its mixtures from streams keyed by name, so its numbers do change.
+    FedMix and ELCFS draw their mixtures from streams keyed by name, so their numbers do change.
     """
     names = {"a": "z", "b": "m", "c": "d"}
     renamed = [dataclasses.replace(silo, name=names[silo.name]) for silo in people.silos]
     other = Federation(people.name, people.classes, tuple(renamed), people.unseen)
     one, two = (tiny.run(how, silos, FULL_BATCH)[0].vector for silos in (people, other))
-    # a tie of a float sum may flip one sign-consistency bit of FPHL; nothing else may move by more than rounding
+    # rounding may flip a sign-consistency bit of FPHL, and Adam on the server magnifies it where gradients are tiny
     close = torch.isclose(one, two, rtol=1e-3, atol=2e-4)
-    assert close.float().mean() > (0.97 if "heal" in how or "fphl" in how else 0.9999)
+    fragile = any(word in how for word in ("heal", "fphl", "-ft"))
+    assert close.float().mean() > (0.96 if fragile else 0.9999)
 
 
 @pytest.mark.parametrize("how", tiny.ALL)
 @pytest.mark.parametrize("sampling", ["uniform", "size"])
 def test_partial_participation(how: str, sampling: str, people: Federation) -> None:
     training = dataclasses.replace(tiny.TRAINING, rounds=5, participation="2", sampling=sampling)
-    history, loop = tiny.run(how, people, training)
+    history, _ = tiny.run(how, people, training)
     assert torch.isfinite(history.vector).all()
     assert all(len(record["counted"]) == 2 for record in history.rounds)
     weights = history.rounds[-1]["weights"]
-    if not any(part.ignores_weights for part in loop.blueprint.method.parts):
+    assert set(weights) == set(history.rounds[-1]["participants"])
+    if "q-ffl" not in how and "official" not in how:  # whose coefficients need not sum to 1
         assert math.isclose(sum(weights.values()), 1, abs_tol=1e-9)
-        assert set(weights) == set(history.rounds[-1]["participants"])
 
 
 def test_participation_by_share_draws_anew_each_round(people: Federation) -> None:
@@ -238,7 +240,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("how", tiny.ALL)
+@pytest.mark.parametrize("how", SHARING)
 @pytest.mark.parametrize("fault", ["nan", "short", "raises"])
 def test_a_bad_update_is_left_out_named_and_counted(how: str, fault: str, people: Federation) -> None:
     history, _ = tiny.run(how, people, wrap=lambda engine: Tampered(engine, fault))
@@ -266,7 +268,7 @@ def test_below_quorum_the_run_stops_and_can_be_resumed(how: str, people: Federat
     assert tiny.numbers(resumed) == tiny.numbers(tiny.run(how, people)[0])
 
 
-@pytest.mark.parametrize("how", tiny.ALL)
+@pytest.mark.parametrize("how", SHARING)
 def test_a_silo_that_fails_half_way_remembers_nothing_of_it(how: str, people: Federation) -> None:
     _, loop = tiny.run(how, people)
     engine = loop.engine
@@ -279,8 +281,6 @@ def test_a_silo_that_fails_half_way_remembers_nothing_of_it(how: str, people: Fe
         if isinstance(value, torch.Tensor)
     }
     loop.server.round = 4
-    from fairsilo.round import open_round
-
     message = open_round(loop.server, ["a"], {})["a"]
     message.tensors[MODEL] = torch.full_like(message.tensors[MODEL], float("nan"))
     (reply,) = engine.ask("train", 4, {"a": message})
@@ -300,7 +300,15 @@ def _equal(people: Federation) -> Federation:
     return Federation(people.name, people.classes, tuple(twins), people.unseen)
 
 
+def _same_model(one: Loop, other: Loop) -> None:
+    """Tensor by tensor: the order inside the vector depends on the kinds."""
+    ours, theirs = (loop.server.layout.views(loop.server.vector) for loop in (one, other))
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor, rtol=1e-4, atol=1e-5)
+
+
 NEUTRAL = ("scaffold", "ga(warmup=0)", "faa(warmup=0)", "fael", "fael(variant=paper)", "ditto", "fedbn")
+NEUTRAL += ("afl", "term(t=1)", "fedfv", "fednova", "grace-server", "grace-server(include_diagonal=true)")
 
 
 @pytest.mark.parametrize("how", NEUTRAL)
@@ -308,9 +316,7 @@ NEUTRAL = ("scaffold", "ga(warmup=0)", "faa(warmup=0)", "fael", "fael(variant=pa
 def test_one_silo_and_equal_silos_give_fedavg(how: str, shape, people: Federation) -> None:  # type: ignore[no-untyped-def]
     silos = shape(people)
     plain = dataclasses.replace(FULL_BATCH, momentum=0.0)
-    ours, _ = tiny.run(how, silos, plain)
-    fedavg, _ = tiny.run("fedavg", silos, plain)
-    torch.testing.assert_close(ours.vector, fedavg.vector, rtol=1e-4, atol=1e-5)
+    _same_model(tiny.run(how, silos, plain)[1], tiny.run("fedavg", silos, plain)[1])
 
 
 @pytest.mark.parametrize(
@@ -327,14 +333,22 @@ def test_one_silo_and_equal_silos_give_fedavg(how: str, shape, people: Federatio
         ("ga(step_size=0, warmup=0)", "uniform"),
         ("faa(step_size=0, warmup=0)", "uniform"),
         ("ga(warmup=99)", "uniform"),
+        ("feddyn(alpha=0)", "samples"),
+        ("moon(mu=0)", "samples"),
+        ("fedproto(mu=0)", "samples"),
+        ("fedavgm(beta1=0)", "samples"),
+        ("afl(step_size=0)", "uniform"),
+        ("term(t=0)", "samples"),
+        ("fedfv(alpha=1, tau=0)", "uniform"),
+        ("fedsam(rho=0)", "samples"),
+        ("fedavg-ft(tuning_epochs=0)", "samples"),
+        ("fedprox-ft(tuning_epochs=0, mu=0)", "samples"),
         ("faa(warmup=99)", "uniform"),
     ],
 )
 def test_limits_are_fedavg(how: str, weighting: str, people: Federation) -> None:
     training = dataclasses.replace(tiny.TRAINING, weighting=weighting)
-    ours, _ = tiny.run(how, people, training)
-    fedavg, _ = tiny.run("fedavg", people, training)
-    torch.testing.assert_close(ours.vector, fedavg.vector, rtol=1e-4, atol=1e-5)
+    _same_model(tiny.run(how, people, training)[1], tiny.run("fedavg", people, training)[1])
 
 
 def test_running_sum_and_matrix_give_the_same_mean(people: Federation) -> None:

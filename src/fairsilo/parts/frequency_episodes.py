@@ -68,7 +68,8 @@ class FrequencyEpisodes(Part):
         fast = inner.clamp(-self.inner_clip, self.inner_clip) * self.inner_lr
         with torch.no_grad():
             silo.parameters.sub_(fast)
-        gradient(silo, replace(batch, inputs=self._restyled(silo, batch.inputs)))
+        with silo.model.keeping_statistics():
+            gradient(silo, replace(batch, inputs=self._restyled(silo, batch.inputs)))
         with torch.no_grad():
             silo.parameters.add_(fast)
         silo.model.gradients += inner

@@ -34,7 +34,8 @@ class SharpnessAware(Part):
             slope = silo.model.gradients
             step = slope * (self.rho / (torch.linalg.vector_norm(slope) + 1e-12))
             silo.parameters.add_(step)
-        gradient(silo, batch)
+        with silo.model.keeping_statistics():
+            gradient(silo, batch)
         with torch.no_grad():
             silo.parameters.sub_(step)
         return loss
