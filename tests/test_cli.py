@@ -211,6 +211,29 @@ def test_wrong_input_gets_one_sentence_and_exit_code_two(
     assert not (here / "runs").exists()  # nothing half-written
 
 
+def test_the_server_tunes_on_data_of_its_own(here: Path, packed: Path, capsys: Any) -> None:
+    arguments = ["run", "method=fedprox-ft(tuning_lr=0.01)", f"packed={packed}", "model=my_net:make", *FAST, "--json"]
+    code, _, err = call(capsys, *arguments, "--out", "a")
+    assert code == 2
+    assert "data.server=PATH" in err
+    code, out, err = call(capsys, *arguments, f"data.server={packed}", "--out", "b")
+    assert (code, err) == (0, "")
+    plain = json.loads(call(capsys, *[*arguments[:1], "method=fedprox", *arguments[2:]], "--out", "c")[1])
+    assert json.loads(out)["summary"]["silos"] != plain["summary"]["silos"]
+
+
+def test_resuming_with_other_data_or_another_model_is_refused(here: Path, people: Any) -> None:
+    import fairsilo
+
+    fairsilo.run(method="fedavg", model=tiny.TinyNet, federation=people, out=here / "r", rounds=1, epochs=1)
+    status = json.loads((here / "r" / "run.json").read_text())
+    (here / "r" / "run.json").write_text(json.dumps({**status, "status": "stopped"}))
+    with pytest.raises(FairsiloError, match="begun with other data or another model"):
+        fairsilo.resume(here / "r")
+    again = fairsilo.resume(here / "r", model=tiny.TinyNet, federation=people)
+    assert again.summary["rounds"] == [1]
+
+
 def test_methods_and_datasets(capsys: Any) -> None:
     code, out, _ = call(capsys, "methods", "--json")
     names = [found["name"] for found in json.loads(out)]

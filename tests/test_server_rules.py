@@ -1,0 +1,134 @@
+"""The server halves at their edges: nobody moves, two pull apart, one alone, a silo that was away."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fairsilo.config import TrainSettings
+from fairsilo.messages import MODEL, Message, Number, Reply
+from fairsilo.methods import method
+from fairsilo.round import close_round
+from fairsilo.server import Server
+from fairsilo.vectors import BUFFER, PARAMETER, Layout, Slot
+
+LAYOUT = Layout([Slot("w", (3,), PARAMETER), Slot("v", (1,), PARAMETER), Slot("mean", (2,), BUFFER)], torch.float64)
+RULES = ("fedavg", "q-ffl", "afl", "afl(carry=false)", "term", "term(official=true)", "fedfv", "fedfv(tau=2)")
+RULES += ("grace-server", "fednova", "fphl", "fael", "fedheal", "fedheal(variant=paper)", "ga(warmup=0)")
+RULES += ("fedavgm", "fedadam", "fedyogi", "feddyn", "fednova | afl", "fedavgm | fedheal")
+
+
+class Given:
+    """A server whose silos send what the test says."""
+
+    def __init__(self, how: str) -> None:
+        self.server = Server(
+            method=method(how),
+            vector=torch.arange(6, dtype=torch.float64),
+            layout=LAYOUT,
+            silo_layout=LAYOUT,
+            names=("a", "b", "c"),
+            training=TrainSettings(rounds=9, lr=0.1),
+            rounds=9,
+            seed=0,
+            exchange=lambda *_: iter(()),
+        )
+
+    def close(self, losses: dict[str, float] | None = None, **changes: list[float]) -> torch.Tensor:
+        """One round; returns how far the model moved."""
+        self.server.round += 1
+        before = self.server.vector
+        replies = []
+        for name, change in sorted(changes.items()):
+            numbers: dict[str, Number] = {"samples": 5, "loss": 1.0, "normalized-averaging.length": 4.0}
+            numbers["received.loss"] = (losses or {}).get(name, 1.0)
+            numbers |= {f"gap.{key}": 1.0 for key in ("received", "own", "received_metric", "own_metric")}
+            delta = torch.tensor([*change, 0.0, 0.0], dtype=torch.float64)
+            replies.append(Reply(name, Message({MODEL: delta}, numbers)))
+        close_round(self.server, iter(replies), quorum=1)
+        return self.server.vector - before
+
+
+@pytest.mark.parametrize("how", RULES)
+def test_where_nobody_moves_the_model_stays(how: str) -> None:
+    given = Given(how)
+    for _ in range(3):
+        assert torch.equal(given.close(a=[0.0] * 4, b=[0.0] * 4, c=[0.0] * 4), torch.zeros(6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("how", RULES)
+def test_opposite_updates_give_a_finite_step(how: str) -> None:
+    given = Given(how)
+    for _ in range(3):
+        moved = given.close({"a": 2.0, "b": 0.5}, a=[1.0, -2.0, 0.5, 1.0], b=[-1.0, 2.0, -0.5, -1.0])
+        assert torch.isfinite(moved).all()
+
+
+@pytest.mark.parametrize("how", RULES)
+def test_one_zero_update_among_others(how: str) -> None:
+    given = Given(how)
+    for _ in range(3):
+        moved = given.close(a=[1.0, 1.0, 1.0, 1.0], b=[0.0] * 4, c=[1.0, 2.0, 1.0, 2.0])
+        assert torch.isfinite(moved).all()
+        assert (moved[:4] >= 0).all()
+
+
+@pytest.mark.parametrize("how", RULES)
+def test_a_silo_absent_for_some_rounds_comes_back(how: str) -> None:
+    given = Given(how)
+    given.close(a=[1.0] * 4, b=[1.0] * 4, c=[1.0] * 4)
+    for _ in range(2):
+        given.close(a=[0.5] * 4, b=[0.7] * 4)
+    moved = given.close(a=[1.0] * 4, b=[1.0] * 4, c=[2.0] * 4)
+    assert torch.isfinite(moved).all()
+    assert set(given.server.weights) == {"a", "b", "c"}
+
+
+def test_fedfv_removes_the_conflict_and_keeps_the_length() -> None:
+    """Two updates at an angle of 135 degrees; without silos that keep their direction each loses its opposing part."""
+    moved = Given("fedfv(alpha=0, tau=0)").close({"a": 1.0, "b": 2.0}, a=[1.0, 0.0, 0.0, 0.0], b=[-1.0, 1.0, 0.0, 0.0])
+    expected = torch.tensor([0.25, 0.75], dtype=torch.float64)  # a becomes (.5, .5), b becomes (0, 1)
+    length = torch.tensor([0.0, 0.5], dtype=torch.float64).norm()  # of the plain mean
+    torch.testing.assert_close(moved[:2], expected / expected.norm() * length)
+
+
+def test_grace_favours_the_majority() -> None:
+    given = Given("grace-server")
+    given.close(a=[1.0, 0.0, 0.0, 0.0], b=[1.0, 0.1, 0.0, 0.0], c=[0.0, 1.0, 0.0, 0.0])
+    assert given.server.weights["a"] > given.server.weights["c"]
+
+
+def test_adam_and_yogi_differ_once_the_update_shrinks() -> None:
+    adam, yogi = Given("fedadam(server_lr=1)"), Given("fedyogi(server_lr=1)")
+    for given in (adam, yogi):
+        given.close(a=[1.0] * 4)
+    first, second = (given.close(a=[0.01] * 4) for given in (adam, yogi))
+    assert not torch.allclose(first, second)
+
+
+def test_adams_first_step_by_hand() -> None:
+    moved = Given("fedadam(server_lr=0.1, beta1=0.9, beta2=0.99, tau=0.001)").close(a=[2.0] * 4)
+    second = 0.99 * 1e-6 + 0.01 * 4.0
+    assert float(moved[0]) == pytest.approx(0.1 * 0.2 / (second**0.5 + 1e-3))
+
+
+LOCAL = (
+    "fedavg",
+    "fedprox",
+    "scaffold",
+    "moon",
+    "feddyn",
+    "fedproc",
+    "fedproto",
+    "fedmix",
+    "fedsam",
+    "harmofl",
+    "elcfs",
+)
+
+
+@pytest.mark.parametrize("local", LOCAL)
+def test_every_local_part_goes_with_every_aggregation(local: str) -> None:
+    for aggregation in ("afl", "q-ffl", "fedheal", "ga", "faa", "term", "grace-server", "fednova", "fedavgm"):
+        composed = method(f"{local} | {aggregation}")
+        assert len(composed.parts) == len(method(local).parts) + len(method(aggregation).parts)
