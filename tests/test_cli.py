@@ -18,6 +18,7 @@ from fairsilo import cli
 from fairsilo.data.dataset import TEST, TRAIN, VALIDATION, Dataset, Domain
 from fairsilo.data.packed import write_packed
 from fairsilo.errors import FairsiloError, QuorumError
+from fairsilo.federation import Federation
 
 FAST = ["rounds=2", "epochs=1", "batch_size=8", "lr=0.1", "engine.name=sequential"]
 
@@ -228,8 +229,11 @@ def test_resuming_with_other_data_or_another_model_is_refused(here: Path, people
     fairsilo.run(method="fedavg", model=tiny.TinyNet, federation=people, out=here / "r", rounds=1, epochs=1)
     status = json.loads((here / "r" / "run.json").read_text())
     (here / "r" / "run.json").write_text(json.dumps({**status, "status": "stopped"}))
-    with pytest.raises(FairsiloError, match="begun with other data or another model"):
+    with pytest.raises(FairsiloError, match="begun from Python with a federation of its own"):
         fairsilo.resume(here / "r")
+    fewer = Federation("fewer", people.classes, people.silos[:2], people.unseen)
+    with pytest.raises(FairsiloError, match="begun with other data or another model"):
+        fairsilo.resume(here / "r", model=tiny.TinyNet, federation=fewer)
     again = fairsilo.resume(here / "r", model=tiny.TinyNet, federation=people)
     assert again.summary["rounds"] == [1]
 

@@ -82,6 +82,8 @@ def run(
     check(experiment, built, maker)
     folder = Path(out) if out is not None else _free_folder(experiment)
     _start_folder(folder, experiment)
+    objects = [name for name, given in (("federation", federation), ("model", maker)) if given is not None]
+    Store(folder).write_json("run.json", {"status": "running", "objects": objects})
     return _run_both(experiment, built, folder, listener, maker)
 
 
@@ -98,6 +100,13 @@ def resume(
     """
     folder = Path(folder)
     experiment = read_experiment(folder)
+    given = {"federation": federation, "model": model}
+    for name in _status(Store(folder)).get("objects", ()):
+        if given[name] is None:
+            raise FairsiloError(
+                f"{folder} was begun from Python with a {name} of its own; resume it there: "
+                f"fairsilo.resume(folder, {name}=...)"
+            )
     return _run_both(experiment, federation or federation_of(experiment), folder, listener, model)
 
 
@@ -200,6 +209,7 @@ def _run_one(
     )
     begun, earlier = time.perf_counter(), float(status.get("seconds", 0.0))
     facts = {
+        "objects": status.get("objects", []),
         "method": method.name,
         "method_sends": list(method.sends),
         "about": method.about,
