@@ -27,7 +27,8 @@ from fairsilo.engine.sequential import Sequential
 from fairsilo.federation import Federation, SiloData, Split
 from fairsilo.methods import method
 from fairsilo.models.networks import build
-from fairsilo.round import close_round, open_round, screened
+from fairsilo.round import close_round, open_round
+from fairsilo.screening import screened
 from fairsilo.tasks import Classify
 from fairsilo.vectors import weighted_mean
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from fairsilo.round import clip, gradient, make_optimizer
+from fairsilo.optimizers import make_optimizer
+from fairsilo.round import clip, gradient
 from fairsilo.silo import Silo
 
 

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 
-from fairsilo.config import TrainSettings
-from fairsilo.messages import MODEL, Failure, Message, Number, Reply
+from fairsilo.messages import MODEL, Message, Number, Reply
+from fairsilo.optimizers import keep_optimizer, make_optimizer, restore_optimizer
 from fairsilo.part import Part
+from fairsilo.screening import finite
 from fairsilo.server import Server, Updates, base_weights, named
 from fairsilo.silo import Batch, Silo
 from fairsilo.tasks import Measure
-from fairsilo.vectors import Layout
 
 # ---------------------------------------------------------------------------------------------------- at the silo
 
@@ -132,7 +132,7 @@ def descend(silo: Silo, step: Callable[[Silo, Batch], Tensor] = gradient) -> Ten
     """
     optimizer = make_optimizer(silo)
     if silo.training.keep_optimizer_state:
-        _restore_optimizer(silo, optimizer)
+        restore_optimizer(silo, optimizer)
     silo.model.train()
     total = torch.zeros((), dtype=torch.float64, device=silo.device)
     for batch in silo.batches():
@@ -140,40 +140,8 @@ def descend(silo: Silo, step: Callable[[Silo, Batch], Tensor] = gradient) -> Ten
         optimizer.step()
         silo.steps += 1
     if silo.training.keep_optimizer_state:
-        _keep_optimizer(silo, optimizer)
+        keep_optimizer(silo, optimizer)
     return total / max(silo.steps, 1)
-
-
-def make_optimizer(silo: Silo) -> torch.optim.Optimizer:
-    """A new local optimiser over the flat parameter vector."""
-    return _OPTIMIZERS[silo.training.optimizer](silo.parameters, silo.training)
-
-
-def _restore_optimizer(silo: Silo, optimizer: torch.optim.Optimizer) -> None:
-    kept = silo.memory.get("silo", {}).get("optimizer")
-    if kept:
-        optimizer.state[silo.parameters] = {key: value.clone() for key, value in kept.items()}
-
-
-def _keep_optimizer(silo: Silo, optimizer: torch.optim.Optimizer) -> None:
-    state = {k: v.clone() for k, v in optimizer.state[silo.parameters].items() if isinstance(v, Tensor)}
-    silo.memory.setdefault("silo", {})["optimizer"] = state
-
-
-def _sgd(parameters: Tensor, training: TrainSettings) -> torch.optim.Optimizer:
-    momentum, decay = training.momentum, training.weight_decay
-    return torch.optim.SGD([parameters], lr=training.lr, momentum=momentum, weight_decay=decay, fused=True)
-
-
-def _adam(parameters: Tensor, training: TrainSettings) -> torch.optim.Optimizer:
-    return torch.optim.Adam([parameters], lr=training.lr, weight_decay=training.weight_decay, fused=True)
-
-
-def _adamw(parameters: Tensor, training: TrainSettings) -> torch.optim.Optimizer:
-    return torch.optim.AdamW([parameters], lr=training.lr, weight_decay=training.weight_decay, fused=True)
-
-
-_OPTIMIZERS = {"sgd": _sgd, "adam": _adam, "adamw": _adamw}
 
 
 @torch.no_grad()
@@ -252,37 +220,6 @@ def probe(server: Server, vector: Tensor, silos: Iterable[str], split: str = "va
         for name, found in ((name, answer.numbers) for name, answer in answers.items())
         if math.isfinite(float(found["loss"]))
     }
-
-
-def screened(replies: Iterator[Reply], layout: Layout) -> Iterator[Reply]:
-    """Replace malformed updates by failures, so that they are named, counted and left out like any other."""
-    for reply in replies:
-        flaw = flaw_of(reply.answer, layout) if isinstance(reply.answer, Message) else None
-        yield reply if flaw is None else Reply(reply.silo, flaw, reply.seconds)
-        del reply  # an update is as large as the model: let it go before the next one is made
-
-
-def flaw_of(update: Message, layout: Layout) -> Failure | None:
-    """What is wrong with an update: its length, its sample count, or a number that is not finite."""
-    delta = update.tensors.get(MODEL)
-    if delta is None or delta.dim() != 1 or len(delta) != layout.size:
-        length = "no model" if delta is None else f"{delta.numel()} numbers"
-        return Failure("malformed", f"sent {length} where {layout.size} numbers were expected")
-    samples = update.numbers.get("samples")
-    if not isinstance(samples, int) or samples < 1:
-        return Failure("malformed", f"says it trained on {samples!r} samples")
-    for key, tensor in update.tensors.items():
-        if tensor.is_floating_point() and not finite(tensor):
-            return Failure("not finite", f"{key} holds a NaN or an infinity")
-    for key, number in update.numbers.items():
-        if isinstance(number, float) and number - number != 0:
-            return Failure("not finite", f"{key} is {number}")
-    return None
-
-
-def finite(tensor: Tensor) -> bool:
-    """Whether every number is finite; by the extremes, which needs no copy of the tensor (NaN is both of them)."""
-    return not tensor.numel() or bool(torch.stack(tensor.aminmax()).isfinite().all())
 
 
 def close_round(server: Server, replies: Iterator[Reply], quorum: int) -> list[str]:

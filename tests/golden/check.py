@@ -39,6 +39,7 @@ from fairsilo.parts.prototype_pull import prototype_distance
 from fairsilo.parts.spectra import amplitude, window, with_low_amplitude
 from fairsilo.parts.steps import path_length
 from fairsilo.parts.tilted_weights import tilted
+from fairsilo.screening import screened
 from fairsilo.server import Server
 from fairsilo.silo import Memory
 from fairsilo.tasks import Measure
@@ -162,7 +163,7 @@ class Rounds:
             }
             replies.append(Reply(name, Message({MODEL: delta.clone()}, told)))
         replies.sort(key=lambda reply: reply.silo)  # as every engine gives them
-        rounds.close_round(self.server, rounds.screened(iter(replies), self.server.layout), quorum=1)
+        rounds.close_round(self.server, screened(iter(replies), self.server.layout), quorum=1)
         return self.server
 
     def weights(self) -> list[float]:

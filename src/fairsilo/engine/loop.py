@@ -18,6 +18,7 @@ from fairsilo.engine.host import Blueprint
 from fairsilo.errors import QuorumError
 from fairsilo.federation import Federation, Split
 from fairsilo.messages import Failure, Message, Reply
+from fairsilo.screening import screened
 from fairsilo.server import Server
 from fairsilo.silo import Memory
 from fairsilo.store import Store, on_device
@@ -193,7 +194,7 @@ class Loop:
         record["bytes_down"] = sum(message.bytes for message in messages.values())
         replies = self.engine.ask(kind, self.server.round, messages)
         if kind == "train":
-            replies = rounds.screened(replies, self.server.silo_layout)
+            replies = screened(replies, self.server.silo_layout)
         for reply in replies:
             answer = reply.answer
             if isinstance(answer, Failure):

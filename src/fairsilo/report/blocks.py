@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 from fairsilo.report.charts import percent, signed, text
@@ -113,3 +114,15 @@ def pair(run: Run, baseline: Run | None) -> list[tuple[Run, int]]:
 
 def kind_of(run: Run) -> str:
     return "sample" if run.summary["ddof"] else "population"
+
+
+def document(title: str, body: str, footer: str) -> str:
+    """A whole page with its style inside; the policy forbids it to load anything."""
+    style = files("fairsilo.report").joinpath("page.css").read_text(encoding="utf-8")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f"<title>{text(title)} – fairsilo</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f"<main>\n{body}</main>\n{footer}</body>\n</html>\n"
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from fairsilo import __version__
 from fairsilo.comparison import composed
 from fairsilo.errors import FairsiloError
 from fairsilo.metrics import HEADLINES, compare_cells, headline, mean
-from fairsilo.report.blocks import cells, heads, listed, paragraph, points, ranges, section, table
+from fairsilo.report.blocks import cells, document, heads, listed, paragraph, points, ranges, section, table
 from fairsilo.report.charts import signed, text, usable
 from fairsilo.report.tables import SELECTIONS
 from fairsilo.store import Store
@@ -37,16 +36,9 @@ def read_comparison(folder: Path) -> dict[str, Any]:
 
 def page(content: Content) -> str:
     """The whole document."""
-    style = files("fairsilo.report").joinpath("page.css").read_text(encoding="utf-8")
     grid = content.get("grid")
     body = header(content) + (heat(content, grid) if grid else "") + headlines(content) + raw(content)
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>{text(title(content))} – fairsilo</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        f"<main>\n{body}</main>\n<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n</body>\n</html>\n"
-    )
+    return document(title(content), body, f"<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n")
 
 
 # ------------------------------------------------------------------------------------------------------------ header

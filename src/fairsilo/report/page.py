@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from fairsilo.metrics import summarise
 from fairsilo.report.blocks import (
     Run,
     cells,
+    document,
     heads,
     kind_of,
     listed,
@@ -65,7 +65,6 @@ def usable_row(row: Mapping[str, Any]) -> bool:
 
 def page(run: Run, baseline: Run | None, raw_config: str) -> str:
     """The whole document."""
-    style = files("fairsilo.report").joinpath("page.css").read_text(encoding="utf-8")
     title = f"{run.method} against {baseline.method}" if baseline else run.method
     body = "".join(
         (
@@ -81,13 +80,7 @@ def page(run: Run, baseline: Run | None, raw_config: str) -> str:
             sent(run, baseline),
         )
     )
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>{text(title)} – fairsilo</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        f"<main>\n{body}</main>\n{footer(run, raw_config)}</body>\n</html>\n"
-    )
+    return document(title, body, footer(run, raw_config))
 
 
 # ------------------------------------------------------------------------------------------------------- 1 header
