@@ -15,7 +15,7 @@ from rich.console import Console
 from fairsilo import __version__
 from fairsilo.comparison import read_plan
 from fairsilo.config import Experiment, experiment, read_yaml
-from fairsilo.errors import FairsiloError, QuorumError
+from fairsilo.errors import FairsiloError, StoppedError
 
 app = typer.Typer(
     help="Cross-silo federated learning under domain shift: generalise, personalise, stay fair.",
@@ -38,7 +38,7 @@ def main() -> None:
     """Entry point: bad input ends with one sentence and exit code 2, a stopped run with 1."""
     try:
         app()
-    except QuorumError as problem:
+    except StoppedError as problem:
         errors.print(f"stopped: {problem}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
     except FairsiloError as problem:

@@ -10,8 +10,12 @@ class FairsiloError(Exception):
     """Bad input: one sentence that names the field or file, the value and what would be right (exit code 2)."""
 
 
-class QuorumError(FairsiloError):
-    """Too few silos answered a round; the last checkpoint can be resumed."""
+class StoppedError(FairsiloError):
+    """A run that cannot go on; its last checkpoint can be resumed."""
+
+
+class QuorumError(StoppedError):
+    """Too few silos answered a round."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

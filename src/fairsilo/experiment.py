@@ -27,7 +27,7 @@ from fairsilo.engine.host import Blueprint, ModelMaker
 from fairsilo.engine.loop import Event, Listener, Loop, silent
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
-from fairsilo.errors import FairsiloError, QuorumError
+from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.federation import Federation, Split, federate, held_out_domains
 from fairsilo.metrics import summarise
 from fairsilo.report.page import write_report
@@ -175,7 +175,7 @@ def _run_both(
                 _start_folder(inside, second)
                 beside = _run_one(second, federation, inside, listener, engine_for, maker)
                 result = dataclasses.replace(result, baseline=beside)
-        except QuorumError:
+        except StoppedError:
             write_report(folder)
             raise
     write_report(folder)
@@ -226,7 +226,7 @@ def _run_one(
         message = str(problem) if isinstance(problem, FairsiloError) else f"{type(problem).__name__}: {problem}"
         seconds = earlier + time.perf_counter() - begun
         store.write_json("run.json", {"status": "stopped", **facts, "seconds": seconds, "message": message})
-        if isinstance(problem, QuorumError):
+        if isinstance(problem, StoppedError):
             _write_summary(store, experiment, loop.history.rows, method.about)
         raise
     summary = _write_summary(store, experiment, history.rows, method.about)

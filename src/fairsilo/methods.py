@@ -17,11 +17,13 @@ from fairsilo.parts.control_variates import ControlVariates
 from fairsilo.parts.distance_weights import DistanceWeights
 from fairsilo.parts.dynamic_regularizer import DynamicRegularizer
 from fairsilo.parts.fairness_aware import FairnessAware
+from fairsilo.parts.feature_alignment import FeatureAlignment
 from fairsilo.parts.frequency_episodes import FrequencyEpisodes
 from fairsilo.parts.generalization_adjustment import GeneralizationAdjustment
 from fairsilo.parts.gradient_agreement import GradientAgreement
 from fairsilo.parts.local_norms import LocalNorms
 from fairsilo.parts.mean_mixing import MeanMixing
+from fairsilo.parts.meta_learning import MetaLearning
 from fairsilo.parts.minimax_weights import MinimaxWeights
 from fairsilo.parts.model_contrast import ModelContrast
 from fairsilo.parts.normalized_averaging import NormalizedAveraging
@@ -129,6 +131,36 @@ ENTRIES = (
     Entry("ga", "GA", "Weights follow the generalisation gaps.", (GeneralizationAdjustment,)),
     Entry("faa", "FAA", "Weights that make all generalisation gaps equal, to first order.", (FairnessAware,)),
     Entry("grace-server", "GRACE (server)", "Weights favour updates that agree with the others.", (GradientAgreement,)),
+    Entry(
+        "bgp",
+        "BGP",
+        "Meta-learning whose second step aligns features with the received model's.",
+        (MetaLearning, FeatureAlignment),
+        paper=FeatureAlignment.paper,
+        settings={"batches": "two"},
+    ),
+    Entry("only-ml", "BGP, only ML", "BGP without the alignment.", (MetaLearning,), settings={"batches": "two"}),
+    Entry("only-da", "BGP, only DA", "BGP without the meta-learning.", (FeatureAlignment,)),
+    Entry(
+        "fft-gp",
+        "FFT-GP",
+        "FAA on the server, BGP at the silos.",
+        (FairnessAware, MetaLearning, FeatureAlignment),
+        settings={"batches": "two"},
+    ),
+    Entry(
+        "grace-client",
+        "GRACE (client)",
+        "Meta-learning with alignment, on the halves of a batch.",
+        (MetaLearning, FeatureAlignment),
+        paper=GradientAgreement.paper,
+    ),
+    Entry(
+        "grace",
+        "GRACE",
+        "Weights by agreement on the server, meta-learning with alignment at the silos.",
+        (GradientAgreement, MetaLearning, FeatureAlignment),
+    ),
     Entry("fphl", "FPHL", "Only consistent changes of a parameter count.", (ConsistencyMask,)),
     Entry("fael", "FAEL", "Weights follow the length of the updates.", (DistanceWeights,)),
     Entry(
@@ -147,6 +179,7 @@ ENTRIES = (
     Entry("fedsam", "FedSAM", "Gradients taken at the worst point of a small ball.", (SharpnessAware,)),
     Entry("fedmix", "FedMix", "Mixup with averaged images of all silos.", (MeanMixing,)),
     Entry("ditto", "Ditto", "A personal model per silo, pulled to the shared one.", (PersonalModel,)),
+    Entry("per-fedavg", "Per-FedAvg", "Meta-learning, first order: a model that adapts in a step.", (MetaLearning,)),
     Entry("fedbn", "FedBN", "Batch normalisation stays with its silo.", (LocalNorms,)),
     Entry("fedavg-ft", "FedAvg-ft", "The server fine-tunes the mean on data of its own.", (ServerTuning,)),
     Entry(

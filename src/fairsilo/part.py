@@ -34,6 +34,7 @@ class Part:
     about: ClassVar[str] = "global"  # which model the results are about: global or personal
     decides_weights: ClassVar[bool] = False  # its `weights` replaces what came before
     ignores_weights: ClassVar[bool] = False  # its `combine` does not use the weights
+    needs: ClassVar[tuple[str, ...]] = ()  # other parts it cannot do without, by name
     needs_validation: ClassVar[bool] = False  # silos must have validation samples
     needs_features: ClassVar[bool] = False  # the network must return features
     needs_server_data: ClassVar[bool] = False  # the server must be given data (data.server)
@@ -227,7 +228,11 @@ class Method:
 
     def check(self, facts: Facts) -> None:
         """Refuse, with a sentence, what would be nonsense or a silent no-op."""
+        names = {part.name for part in self.parts}
         for part in self.parts:
+            for other in part.needs:
+                if other not in names:
+                    raise FairsiloError(f"{self.name}: {part.name!r} cannot do without {other!r}")
             if facts.task not in part.tasks:
                 raise FairsiloError(f"{part.name} is for the tasks {', '.join(part.tasks)}, not for {facts.task}")
             if part.needs_validation and facts.without_validation:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import Tensor
 
+from fairsilo import streams
+from fairsilo.errors import StoppedError
 from fairsilo.messages import MODEL, Message, Number, Reply
 from fairsilo.optimizers import keep_optimizer, make_optimizer, restore_optimizer
 from fairsilo.part import Part
@@ -113,10 +115,15 @@ def gradient(silo: Silo, batch: Batch, terms: bool = True, corrections: bool = T
     loss = objective(silo, batch, terms)
     loss.backward()  # type: ignore[no-untyped-call]
     if corrections:
-        for correct in silo.method.hooks("gradients"):
-            correct(silo)
-        clip(silo)
+        correct(silo)
     return loss.detach()
+
+
+def correct(silo: Silo) -> None:
+    """What parts change in the gradient of a step, then the bound of its norm."""
+    for change in silo.method.hooks("gradients"):
+        change(silo)
+    clip(silo)
 
 
 def clip(silo: Silo) -> None:
@@ -230,6 +237,17 @@ def close_round(server: Server, replies: Iterator[Reply], quorum: int) -> list[s
     updates = gather(server, replies)
     if len(updates) < quorum:
         return list(updates.silos)
+    with streams.ambient(server.seed, server.round, "server"):
+        vector = _aggregate(server, updates)
+    if not finite(vector):
+        raise StoppedError(f"round {server.round} stopped: {method.name} made the global model not finite")
+    server.vector = vector
+    return list(updates.silos)
+
+
+def _aggregate(server: Server, updates: Updates) -> Tensor:
+    """The next global model from the updates."""
+    method = server.method
     for collect in method.hooks("collect"):
         updates = collect(server, updates)
     weights = base_weights(updates.samples, server.training.weighting)
@@ -244,8 +262,7 @@ def close_round(server: Server, replies: Iterator[Reply], quorum: int) -> list[s
     if server.module is None:
         floats = server.layout.floats
         vector[floats:] += updates.deltas[:, floats:].max(0).values
-    server.vector = vector
-    return list(updates.silos)
+    return vector
 
 
 def combine(server: Server, updates: Updates, weights: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ here. One line per case, a last line `N passed, N failed, N skipped`; exit 1 on 
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +30,7 @@ from fairsilo.methods import method
 from fairsilo.models.networks import Output
 from fairsilo.part import Method
 from fairsilo.parts import received_loss, simplex
+from fairsilo.parts.alignment import coral, deep_coral, mmd
 from fairsilo.parts.fairness_aware import equalise
 from fairsilo.parts.generalization_adjustment import adjust, gap, step_at
 from fairsilo.parts.gradient_agreement import cosines
@@ -41,9 +44,9 @@ from fairsilo.parts.steps import path_length
 from fairsilo.parts.tilted_weights import tilted
 from fairsilo.screening import screened
 from fairsilo.server import Server
-from fairsilo.silo import Memory
-from fairsilo.tasks import Measure
-from fairsilo.vectors import BUFFER, COUNTER, PARAMETER, Layout, Slot, gram
+from fairsilo.silo import Batch, Memory, Silo
+from fairsilo.tasks import Classify, Measure
+from fairsilo.vectors import BUFFER, COUNTER, PARAMETER, FlatModel, Layout, Slot, gram
 
 Case = dict[str, Any]
 Pairs = Iterator[tuple[str, Any, Any]]  # what, got, expected
@@ -499,6 +502,74 @@ def harmofl_amp_norm_first_batch(case: Case) -> Pairs:
     yield "images", with_low_amplitude(images, mean[..., rows, columns], 0.0), case["outputs"]["x"]
 
 
+class Tanh(nn.Module):
+    """The model of the meta-step cases: h = tanh(x Wf^T + bf), logits = h Wc^T + bc."""
+
+    def __init__(self, tensors: Case) -> None:
+        super().__init__()
+        self.Wf, self.bf = nn.Parameter(number(tensors["Wf"])), nn.Parameter(number(tensors["bf"]))
+        self.Wc, self.bc = nn.Parameter(number(tensors["Wc"])), nn.Parameter(number(tensors["bc"]))
+
+    def forward(self, inputs: Tensor) -> Output:
+        features = torch.tanh(F.linear(inputs, self.Wf, self.bf))
+        return Output(F.linear(features, self.Wc, self.bc), features)
+
+
+def meta_step(case: Case) -> Pairs:
+    """One local step of the method's own loop; the two batches of the case are the halves of one."""
+    given = case["inputs"]
+    for align, base in itertools.product(("coral", "deep-coral"), ("start", "prime")):
+        expected = case["outputs"]["domainbed_coral" if align == "coral" else "deep_coral"]
+        key = "next_from_prime" if base == "prime" else "next_from_start_first_order"
+        how = method("grace-client", align=align, align_weight=given["lambda"], meta_base=base)
+        silo = _meta_silo(given, how)
+        silo.load(silo.model.layout.pack({name: number(value) for name, value in given["w_global"].items()}))
+        silo.model.load(silo.model.layout.pack({name: number(value) for name, value in given["w"].items()}))
+        how.hooks("train")[0](silo)
+        for name, tensor in silo.model.layout.views(silo.model.read()).items():
+            yield f"{align} {base} {name}", tensor, expected[key][name]
+
+
+def _meta_silo(given: Case, how: Method) -> Silo:
+    inputs = torch.cat([number(given["x_train"]), number(given["x_test"])])
+    targets = torch.tensor([*given["y_train"], *given["y_test"]])
+    module = Tanh(given["w"])
+    training = dataclasses.replace(plain_sgd(given["lr"], 1), batch_size=len(targets))
+    model = FlatModel(module, Layout.of(module))
+    split = Split(inputs, targets)
+    silo = Silo(
+        data=SiloData("s", "d", split, split, split),
+        model=model,
+        method=how,
+        task=Classify(int(targets.max()) + 1),
+        training=training,
+        memory=Memory(),
+        message=Message(),
+        round=1,
+        rounds=1,
+        seed=0,
+        untrained=model.read,
+    )
+    # the stream shuffles the batch: lay the samples so that its halves come out as the case has them
+    order = torch.argsort(next(silo.batches()).indices)
+    silo.data = dataclasses.replace(silo.data, train=Split(inputs[order], targets[order]))
+    return silo
+
+
+def feature_alignment(case: Case) -> Pairs:
+    given, expected = case["inputs"], case["outputs"]
+    if len(given["x"]) < 2:
+        loss, one_sample = torch.tensor(1.0), Batch(torch.zeros(1), torch.zeros(1), torch.zeros(1))
+        silo: Any = None  # the term is skipped before it looks at the silo
+        yield "skipped", method("only-da").parts[0].loss(silo, loss, Output(loss), one_sample), 1.0
+        return
+    one, other = number(given["x"]).requires_grad_(True), number(given["y"])
+    for key, value in (("domainbed_coral", coral(one, other)), ("mmd_gaussian", mmd(one, other))):
+        yield key, value.detach(), expected[key]
+        yield f"{key} gradient", torch.autograd.grad(value, one)[0], expected[f"{key}_grad_x"]
+    yield "deep coral", deep_coral(one, other).detach(), expected["deep_coral_paper"]
+
+
 RULES: dict[str, Callable[[Case], Pairs]] = {
     rule.__name__: rule
     for rule in (
@@ -527,6 +598,8 @@ RULES: dict[str, Callable[[Case], Pairs]] = {
         sam_step,
         elcfs_interpolation,
         harmofl_amp_norm_first_batch,
+        meta_step,
+        feature_alignment,
     )
 }
 

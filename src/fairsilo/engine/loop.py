@@ -227,6 +227,8 @@ class Loop:
 
     def _evaluate(self, number: int) -> list[dict[str, Any]]:
         """The global model at every silo, trained or not, and at the unseen ones."""
+        if not self.server.layout.size:  # nothing is shared, so there is no global model to measure
+            return []
         messages = rounds.open_evaluation(self.server, self.federation.names, self.federation.unseen_names)
         rows = []
         for reply in self._exchange("evaluate", messages):

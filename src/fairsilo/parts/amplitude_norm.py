@@ -16,7 +16,7 @@ from fairsilo.config import setting
 from fairsilo.errors import FairsiloError
 from fairsilo.messages import Message
 from fairsilo.part import Part
-from fairsilo.parts.spectra import amplitude, window, with_low_amplitude
+from fairsilo.parts.spectra import amplitude, non_negative, window, with_low_amplitude
 from fairsilo.server import Server
 from fairsilo.silo import Batch, Silo
 
@@ -30,6 +30,7 @@ class AmplitudeNorm(Part):
     formula = "x' = IFFT(A' e^(iP)) with A' = mean amplitude of the federation at low frequencies, A elsewhere"
     sends = ("once, the mean low-frequency amplitude of its training images",)
     keeps = ("the mean amplitude at the server",)
+    tasks = ("classify", "segment")
 
     window: float = setting(
         0.0, "half-size of the window as a share of the image; 0: the zero frequency alone", low=0, high=0.5
@@ -46,7 +47,7 @@ class AmplitudeNorm(Part):
         total: Tensor | float = 0.0
         for batch in silo.evaluation_batches(silo.data.train):
             rows, columns = window(batch.inputs.shape[-2], batch.inputs.shape[-1], self.window)
-            total = total + amplitude(batch.inputs)[..., rows, columns].sum(0)
+            total = total + amplitude(non_negative(batch.inputs))[..., rows, columns].sum(0)
         return Message({"amplitude": torch.as_tensor(total) / len(silo.data.train)})
 
     def accompany(self, server: Server, message: Message) -> Message:
@@ -54,4 +55,5 @@ class AmplitudeNorm(Part):
         return message
 
     def inputs(self, silo: Silo, inputs: Tensor, batch: Batch, training: bool) -> Tensor:
-        return with_low_amplitude(inputs, silo.message.tensors[f"{self.name}.amplitude"], self.window)
+        mean = silo.message.tensors[f"{self.name}.amplitude"]
+        return 2 * with_low_amplitude(non_negative(inputs), mean, self.window) - 1

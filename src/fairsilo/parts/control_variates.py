@@ -39,24 +39,26 @@ class ControlVariates(Part):
     def begin(self, silo: Silo) -> None:
         control = silo.message.tensors[f"{self.name}.control"]
         own = silo.memory.of(self).get("control")
-        silo.scratch["correction"] = control.clone() if own is None else control - own
+        silo.scratch[f"{self.name}.correction"] = control.clone() if own is None else control - own
         # where the path's length is unknown (Adam, momentum kept from before), the raw gradients are averaged
         if silo.training.optimizer != "sgd" or silo.training.keep_optimizer_state:
-            silo.scratch["gradient_sum"] = torch.zeros_like(control)
+            silo.scratch[f"{self.name}.sum"] = torch.zeros_like(control)
 
     def gradients(self, silo: Silo) -> None:
-        if "gradient_sum" in silo.scratch:
-            silo.scratch["gradient_sum"] += silo.model.gradients
-        silo.model.gradients += silo.scratch["correction"]
+        correction = silo.scratch[f"{self.name}.correction"]
+        raw = silo.model.gradients[: len(correction)]  # private tensors, last in the vector, have no control
+        if f"{self.name}.sum" in silo.scratch:
+            silo.scratch[f"{self.name}.sum"] += raw
+        raw += correction
 
     def finish(self, silo: Silo, update: Message) -> None:
-        own = silo.memory.of(self).get("control")
-        if "gradient_sum" in silo.scratch:
-            fresh = silo.scratch["gradient_sum"] / silo.steps
+        own, correction = silo.memory.of(self).get("control"), silo.scratch[f"{self.name}.correction"]
+        if f"{self.name}.sum" in silo.scratch:
+            fresh = silo.scratch[f"{self.name}.sum"] / silo.steps
         else:
             length = silo.training.lr * path_length(silo.steps, silo.training.momentum)
-            moved = (silo.start_parameters - silo.parameters.detach()) / length
-            fresh = moved - silo.scratch["correction"]
+            moved = (silo.start_parameters - silo.parameters.detach())[: len(correction)] / length
+            fresh = moved - correction
         silo.memory.of(self)["control"] = fresh
         update.tensors[f"{self.name}.change"] = fresh if own is None else fresh - own
 

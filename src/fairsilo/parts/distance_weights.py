@@ -70,5 +70,5 @@ def distances(updates: Updates, mask: Tensor | None, variant: str) -> Tensor:
         else:
             slots = updates.layout.shared_slots()
             norms = [torch.linalg.vector_norm(change[slot.place], dtype=torch.float64) for slot in slots]
-            found.append(torch.stack(norms).sum())
+            found.append(sum(norms, torch.zeros((), dtype=torch.float64, device=change.device)))
     return torch.stack(found).cpu()

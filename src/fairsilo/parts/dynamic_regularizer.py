@@ -31,17 +31,20 @@ class DynamicRegularizer(Part):
 
     def begin(self, silo: Silo) -> None:
         own = silo.memory.of(self).get("correction")
-        silo.scratch["correction"] = torch.zeros_like(silo.start_parameters) if own is None else own
+        zero = torch.zeros_like(silo.start[: silo.model.layout.shared])
+        silo.scratch[f"{self.name}.correction"] = zero if own is None else own
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
-        away = silo.parameters - silo.start_parameters
-        linear = (silo.scratch["correction"] * silo.parameters).sum()
-        penalty: Tensor = 0.5 * self.alpha * away.square().sum() - linear
+        correction = silo.scratch[f"{self.name}.correction"]
+        here = silo.parameters[: len(correction)]  # tensors a silo keeps have no federation to be drawn to
+        away = here - silo.start[: len(correction)]
+        penalty: Tensor = 0.5 * self.alpha * away.square().sum() - (correction * here).sum()
         return loss + penalty
 
     def finish(self, silo: Silo, update: Message) -> None:
-        away = silo.parameters.detach() - silo.start_parameters
-        silo.memory.of(self)["correction"] = silo.scratch["correction"] - self.alpha * away
+        correction = silo.scratch[f"{self.name}.correction"]
+        away = (silo.parameters.detach() - silo.start_parameters)[: len(correction)]
+        silo.memory.of(self)["correction"] = correction - self.alpha * away
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         return torch.full_like(weights, 1 / len(updates)) if self.alpha else weights

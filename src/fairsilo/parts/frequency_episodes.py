@@ -15,8 +15,8 @@ from fairsilo.config import setting
 from fairsilo.errors import FairsiloError
 from fairsilo.messages import Message
 from fairsilo.part import Part
-from fairsilo.parts.spectra import amplitude, window, with_low_amplitude
-from fairsilo.round import descend, gradient
+from fairsilo.parts.spectra import amplitude, non_negative, window, with_low_amplitude
+from fairsilo.round import correct, descend, gradient
 from fairsilo.server import Server
 from fairsilo.silo import Batch, Silo, prepare
 
@@ -48,7 +48,7 @@ class FrequencyEpisodes(Part):
         chosen = torch.randperm(len(split), generator=silo.stream(self.name))[: self.bank]
         images = prepare(split.inputs[chosen], silo.device, silo.model.layout.dtype)
         rows, columns = window(images.shape[-2], images.shape[-1], self.window)
-        return Message({"amplitudes": amplitude(images)[..., rows, columns].contiguous()})
+        return Message({"amplitudes": amplitude(non_negative(images))[..., rows, columns].contiguous()})
 
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
         others = [found for name, found in server.memory.of(self)["bank"].items() if name != silo]
@@ -57,7 +57,7 @@ class FrequencyEpisodes(Part):
         return message
 
     def begin(self, silo: Silo) -> None:
-        silo.scratch["draw"] = silo.stream(self.name, "draw")
+        silo.scratch[f"{self.name}.draw"] = silo.stream(self.name, "draw")
 
     def train(self, silo: Silo) -> Tensor:
         return descend(silo, self._episode)
@@ -69,17 +69,18 @@ class FrequencyEpisodes(Part):
         with torch.no_grad():
             silo.parameters.sub_(fast)
         with silo.model.keeping_statistics():
-            gradient(silo, replace(batch, inputs=self._restyled(silo, batch.inputs)))
+            gradient(silo, replace(batch, inputs=self._restyled(silo, batch.inputs)), corrections=False)
         with torch.no_grad():
             silo.parameters.add_(fast)
         silo.model.gradients += inner
+        correct(silo)
         return loss
 
     def _restyled(self, silo: Silo, images: Tensor) -> Tensor:
         bank = silo.message.tensors.get(f"{self.name}.bank")
         if bank is None:
             return images
-        stream, count = silo.scratch["draw"], len(images)
+        stream, count = silo.scratch[f"{self.name}.draw"], len(images)
         other = bank[torch.randint(len(bank), (count,), generator=stream)].to(images.device, images.dtype)
         own = torch.rand(count, 1, 1, 1, generator=stream).to(images.device, images.dtype)
-        return with_low_amplitude(images, other, self.window, own)
+        return 2 * with_low_amplitude(non_negative(images), other, self.window, own) - 1

@@ -36,8 +36,8 @@ class GradientAgreement(Part):
 
 def cosines(products: Tensor) -> Tensor:
     """Cosine of every pair from the matrix of inner products; 0 with a zero vector."""
-    norms = products.diagonal().sqrt()
-    return products / (norms[:, None] * norms[None]).clamp(min=1e-6)
+    norms = products.diagonal().sqrt().clamp(min=1e-12)
+    return products / (norms[:, None] * norms[None])
 
 
 def agreement_weights(products: Tensor, shares: Tensor, include_diagonal: bool = False) -> Tensor:

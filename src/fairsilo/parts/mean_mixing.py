@@ -68,8 +68,8 @@ class MeanMixing(Part):
     def begin(self, silo: Silo) -> None:
         for key in ("inputs", "labels"):
             late = silo.message.tensors.get(f"{self.name}.{key}")
-            silo.scratch[f"bank.{key}"] = (silo.memory.of(self)[key] if late is None else late).to(silo.device)
-        silo.scratch["draw"] = silo.stream(self.name, "draw")
+            silo.scratch[f"{self.name}.{key}"] = (silo.memory.of(self)[key] if late is None else late).to(silo.device)
+        silo.scratch[f"{self.name}.draw"] = silo.stream(self.name, "draw")
 
     def inputs(self, silo: Silo, inputs: Tensor, batch: Batch, training: bool) -> Tensor:
         if not training:
@@ -77,9 +77,10 @@ class MeanMixing(Part):
         return ((1 - self.lam) * inputs).requires_grad_(True)
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
-        bank = silo.scratch["bank.inputs"]
-        draw = torch.randint(len(bank), (len(batch.targets),), generator=silo.scratch["draw"]).to(bank.device)
-        labels = silo.scratch["bank.labels"][draw]
+        bank = silo.scratch[f"{self.name}.inputs"]
+        stream = silo.scratch[f"{self.name}.draw"]
+        draw = torch.randint(len(bank), (len(batch.targets),), generator=stream).to(bank.device)
+        labels = silo.scratch[f"{self.name}.labels"][draw]
         plain = silo.task.loss(output.prediction, batch.targets)
         terms = mixing_terms(plain, output.prediction, batch.inputs, bank[draw], labels, self.lam)
         return loss - plain + terms[0] + terms[1] + terms[2]  # whatever other parts added stays as it was

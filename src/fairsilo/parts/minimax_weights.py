@@ -46,6 +46,7 @@ class MinimaxWeights(Part):
         kept = server.memory.of(self).get("lambda")
         if kept is None:
             kept = {name: 1 / len(server.names) for name in server.names}
+            kept |= named(updates.silos, first * len(updates) / len(server.names))
         now = ordered(updates.silos, kept)
         mass = now.sum()  # of those who take part; the others keep theirs
         if mass == 0:

@@ -29,13 +29,13 @@ class ModelContrast(Part):
     temperature: float = setting(0.5, "of the contrast", low=0, open_low=True)
 
     def begin(self, silo: Silo) -> None:
-        silo.scratch["previous"] = silo.memory.of(self).get("previous")
-        if silo.scratch["previous"] is None:
-            silo.scratch["previous"] = silo.untrained()
+        silo.scratch[f"{self.name}.previous"] = silo.memory.of(self).get("previous")
+        if silo.scratch[f"{self.name}.previous"] is None:
+            silo.scratch[f"{self.name}.previous"] = silo.untrained()
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         received = silo.reference(batch.inputs, silo.start).features
-        previous = silo.reference(batch.inputs, silo.scratch["previous"]).features
+        previous = silo.reference(batch.inputs, silo.scratch[f"{self.name}.previous"]).features
         assert output.features is not None
         assert received is not None
         assert previous is not None

@@ -33,11 +33,18 @@ class NormalizedAveraging(Part):
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         if training.optimizer != "sgd":
             raise FairsiloError(f"{self.name} divides by the length of SGD's path; train.optimizer must be sgd")
+        if training.keep_optimizer_state and training.momentum:
+            raise FairsiloError(
+                f"{self.name} cannot measure a path begun with momentum; keep_optimizer_state must be false"
+            )
 
     def finish(self, silo: Silo, update: Message) -> None:
         mu = sum(part.mu for part in silo.method.parts if isinstance(part, Proximal))
         training = silo.training
-        update.numbers[f"{self.name}.length"] = path_length(silo.steps, training.momentum, training.lr * mu)
+        length = path_length(silo.steps, training.momentum, training.lr * mu)
+        if length <= 0:
+            raise ValueError(f"the local path has length {length:g}: lr times mu is too large")
+        update.numbers[f"{self.name}.length"] = length
 
     def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         direction = updates.mean(weights)

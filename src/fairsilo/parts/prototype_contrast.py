@@ -23,6 +23,7 @@ class PrototypeContrast(Part):
     paper = "Mu et al., FedProc: Prototypical Contrastive Federated Learning on Non-IID Data, FGCS 2023"
     formula = "alpha_t mean_b -log(exp(cos(z, P_y)/T) / sum_c exp(cos(z, P_c)/T)) + (1 - alpha_t) CE"
     tasks = ("classify",)
+    needs = ("prototypes",)
 
     temperature: float = setting(1.0, "of the contrast", low=0, open_low=True)
 
@@ -33,7 +34,8 @@ class PrototypeContrast(Part):
         assert output.features is not None
         share = 1 - (silo.round - 1) / (silo.rounds - 1) if silo.rounds > 1 else 1.0
         near = prototype_contrast(output.features, batch.targets, means, known, self.temperature)
-        return share * near + (1 - share) * loss
+        plain = silo.task.loss(output.prediction, batch.targets)
+        return loss + share * (near - plain)  # whatever other parts added stays as it was
 
 
 def prototype_contrast(features: Tensor, targets: Tensor, means: Tensor, known: Tensor, temperature: float) -> Tensor:

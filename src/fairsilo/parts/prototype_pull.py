@@ -24,7 +24,9 @@ class PrototypePull(Part):
     name = "prototype-pull"
     paper = "Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022"
     formula = "CE + mu mean_b mean_d (z - P_y)^2"
+    keeps = ("without share_model, its whole model at the silo",)
     tasks = ("classify",)
+    needs = ("prototypes",)
 
     mu: float = setting(2.0, "strength of the pull", low=0)
     share_model: bool = setting(True, "average the model too; without, silos exchange prototypes alone")

@@ -36,10 +36,11 @@ class Prototypes(Part):
     def begin(self, silo: Silo) -> None:
         tensors = silo.message.tensors
         silo.scratch["prototypes"] = tensors.get(f"{self.name}.means"), tensors.get(f"{self.name}.known")
-        silo.scratch["feature_sums"], silo.scratch["feature_counts"] = 0.0, 0.0
+        silo.scratch |= {"feature_sums": 0.0, "feature_counts": 0.0, "feature_step": -1}
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
-        if batch.last:
+        if batch.last and silo.scratch["feature_step"] != silo.steps:  # once a step, however many passes it takes
+            silo.scratch["feature_step"] = silo.steps
             assert output.features is not None
             features = output.features.detach().flatten(1)
             member = F.one_hot(batch.targets, silo.task.classes).to(features.dtype)

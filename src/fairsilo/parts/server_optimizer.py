@@ -24,8 +24,8 @@ class ServerOptimizer(Part):
 
     rule: str = setting("adam", "how the mean update is used", choices=("momentum", "adam", "yogi"))
     server_lr: float = setting(0.01, "step of the server", low=0, open_low=True)
-    beta1: float = setting(0.9, "of the first moment", low=0, high=1)
-    beta2: float = setting(0.99, "of the second moment", low=0, high=1)
+    beta1: float = setting(0.9, "of the first moment", low=0, high=0.9999)
+    beta2: float = setting(0.99, "of the second moment", low=0, high=0.9999)
     tau: float = setting(1e-3, "added to the root of the second moment, which starts at tau^2", low=0, open_low=True)
 
     def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:

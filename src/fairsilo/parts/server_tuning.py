@@ -7,11 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
+from fairsilo.config import TrainSettings, setting
+from fairsilo.errors import FairsiloError
 from fairsilo.models.networks import as_output
 from fairsilo.part import Part
 from fairsilo.server import Server, Updates
 from fairsilo.silo import prepare
+from fairsilo.vectors import Layout
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,10 @@ class ServerTuning(Part):
     tuning_epochs: int = setting(3, "epochs on the server's data a round", low=0)
     tuning_lr: float = setting(1e-4, "of Adam on the server", low=0, open_low=True)
     tuning_batch: int = setting(32, "samples a step on the server", low=2)
+
+    def fits(self, layout: Layout, training: TrainSettings) -> None:
+        if layout.wire is not layout:
+            raise FairsiloError(f"{self.name} trains the whole model, and some tensors never leave their silo")
 
     def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
         assert server.network is not None

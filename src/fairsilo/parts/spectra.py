@@ -16,6 +16,11 @@ def amplitude(images: Tensor) -> Tensor:
     return spectrum.abs()
 
 
+def non_negative(images: Tensor) -> Tensor:
+    """Images back from -1..1 in 0..1: else the sign of a dark image's mean would be a phase, not an amplitude."""
+    return (images + 1) / 2
+
+
 def window(height: int, width: int, share: float) -> tuple[slice, slice]:
     """Rows and columns of the low frequencies in a shifted spectrum."""
     half = int(min(height, width) * share)

@@ -50,5 +50,6 @@ class TiltedWeights(Part):
 
 
 def tilted(shares: Tensor, losses: Tensor, t: float) -> Tensor:
-    weights = shares * (t * (losses - losses.max())).exp()
+    tilt = t * losses
+    weights = shares * (tilt - tilt.max()).exp()
     return weights / weights.sum()

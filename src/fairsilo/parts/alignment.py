@@ -1,0 +1,38 @@
+"""How far apart two sets of features are: the losses that BGP and GRACE align local with global features by."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+GAMMAS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+
+
+def coral(one: Tensor, other: Tensor) -> Tensor:
+    """DomainBed's form: mean squared difference of the means plus that of the (unbiased) covariances."""
+    means = (one.mean(0) - other.mean(0)).square().mean()
+    return means + (_covariance(one) - _covariance(other)).square().mean()
+
+
+def deep_coral(one: Tensor, other: Tensor) -> Tensor:
+    """Sun and Saenko's form: ||C_1 - C_2||_F^2 / (4 d^2), without the means."""
+    return (_covariance(one) - _covariance(other)).square().mean() / 4
+
+
+def mmd(one: Tensor, other: Tensor, gammas: tuple[float, ...] = GAMMAS) -> Tensor:
+    """Maximum mean discrepancy with a sum of Gaussian kernels."""
+    return _kernel(one, one, gammas) + _kernel(other, other, gammas) - 2 * _kernel(one, other, gammas)
+
+
+ALIGNMENTS = {"coral": coral, "deep-coral": deep_coral, "mmd": mmd}
+
+
+def _covariance(features: Tensor) -> Tensor:
+    centred = features - features.mean(0, keepdim=True)
+    return centred.T @ centred / (len(features) - 1)
+
+
+def _kernel(one: Tensor, other: Tensor, gammas: tuple[float, ...]) -> Tensor:
+    squares = one.square().sum(1)[:, None] + other.square().sum(1)[None] - 2 * one @ other.T
+    distances = squares.clamp(min=1e-30)
+    return torch.stack([(-gamma * distances).exp() for gamma in gammas]).sum(0).mean()

@@ -1,0 +1,35 @@
+"""Feature alignment, the DA half of BGP (FFT-GP) and GRACE's client. Differs from FedAvg by a term that keeps the local
+features distributed as the received model's, on the same batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.models.networks import Output
+from fairsilo.part import Part
+from fairsilo.parts.alignment import ALIGNMENTS
+from fairsilo.silo import Batch, Silo
+
+
+@dataclass(frozen=True)
+class FeatureAlignment(Part):
+    """CE + align_weight Align(h(x; received), h(x; w)); the received model is fixed, in evaluation mode."""
+
+    name = "feature-alignment"
+    paper = "Zhang et al., Fairness-guided federated training for generalization and personalization, FITEE 2024"
+    formula = "L(w; x) + lambda Align(h(x; phi_received), h(x; phi))"
+    needs_features = True
+
+    align: str = setting("coral", "how features are compared", choices=tuple(ALIGNMENTS))
+    align_weight: float = setting(1.0, "weight of the term (lambda)", low=0)
+
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        if len(batch.targets) < 2 or not self.align_weight:  # a covariance needs two samples
+            return loss
+        fixed = silo.reference(batch.inputs, silo.start).features
+        assert fixed is not None
+        assert output.features is not None
+        return loss + self.align_weight * ALIGNMENTS[self.align](output.features.flatten(1), fixed.flatten(1))
