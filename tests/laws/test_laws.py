@@ -25,7 +25,8 @@ from fairsilo.round import open_evaluation, open_round
 SHARING = [how for how in tiny.ALL if "share_model=false" not in how]
 # what depends on the order inside a batch, or on draws keyed by a silo's name
 ORDERED = {"fedmix", "elcfs", "per-fedavg", "grace", "grace-client"}
-LONGER = dataclasses.replace(tiny.TRAINING, rounds=8, epochs=2)
+LONGER = dataclasses.replace(tiny.TRAINING, rounds=6, epochs=2)
+SHORT = dataclasses.replace(tiny.TRAINING, rounds=2)
 FULL_BATCH = dataclasses.replace(tiny.TRAINING, batch_size=64, epochs=3)
 
 
@@ -33,7 +34,7 @@ FULL_BATCH = dataclasses.replace(tiny.TRAINING, batch_size=64, epochs=3)
 def test_the_model_its_results_are_about_improves(how: str, people: Federation) -> None:
     history, loop = tiny.run(how, people, LONGER)
     about = loop.blueprint.method.about
-    last = mean(results(history.rows, [8], about, "test").values())
+    last = mean(results(history.rows, [6], about, "test").values())
     layout, untrained = loop.blueprint.start()
     engine, server = loop.engine, loop.server
     engine.memory, server.vector = {}, layout.to_wire(untrained)
@@ -59,7 +60,7 @@ def test_engines_agree_to_the_last_bit(how: str, people: Federation, pool: Pool)
 
 @pytest.mark.parametrize("how", tiny.ALL)
 def test_same_seed_same_numbers_other_seed_others(how: str, people: Federation) -> None:
-    one, again, other = (tiny.run(how, people, seed=seed)[0] for seed in (0, 0, 1))
+    one, again, other = (tiny.run(how, people, SHORT, seed=seed)[0] for seed in (0, 0, 1))
     assert tiny.numbers(one) == tiny.numbers(again)
     assert one.rows != other.rows
 
@@ -67,7 +68,7 @@ def test_same_seed_same_numbers_other_seed_others(how: str, people: Federation) 
 @pytest.mark.parametrize("how", tiny.ALL)
 def test_order_of_silos_is_irrelevant(how: str, people: Federation) -> None:
     turned = Federation(people.name, people.classes, people.silos[::-1], people.unseen)
-    assert tiny.numbers(tiny.run(how, people)[0]) == tiny.numbers(tiny.run(how, turned)[0])
+    assert tiny.numbers(tiny.run(how, people, SHORT)[0]) == tiny.numbers(tiny.run(how, turned, SHORT)[0])
 
 
 @pytest.mark.parametrize("how", [how for how in SHARING if not set(how.split(" | ")) & ORDERED])
@@ -87,8 +88,8 @@ def test_names_of_silos_are_irrelevant(how: str, people: Federation) -> None:
 
 
 @pytest.mark.parametrize("how", tiny.ALL)
-@pytest.mark.parametrize("sampling", ["uniform", "size"])
-def test_partial_participation(how: str, sampling: str, people: Federation) -> None:
+def test_partial_participation(how: str, people: Federation) -> None:
+    sampling = "uniform" if len(how) % 2 else "size"  # both, over the catalogue
     training = dataclasses.replace(tiny.TRAINING, rounds=5, participation="2", sampling=sampling)
     history, _ = tiny.run(how, people, training)
     assert torch.isfinite(history.vector).all()
@@ -117,7 +118,7 @@ class Crash(BaseException):
 
 @pytest.mark.parametrize("how", tiny.ALL)
 def test_a_crash_at_any_stage_and_resume_gives_the_same_numbers(how: str, people: Federation, tmp_path: Path) -> None:
-    whole = tiny.numbers(tiny.run(how, people, folder=tmp_path / "whole")[0])
+    whole = tiny.numbers(tiny.run(how, people, SHORT, folder=tmp_path / "whole")[0])
     for stage in STAGES:
 
         def crash(event: Event, stage: str = stage) -> None:
@@ -126,8 +127,8 @@ def test_a_crash_at_any_stage_and_resume_gives_the_same_numbers(how: str, people
 
         folder = tmp_path / stage
         with pytest.raises(Crash):
-            tiny.run(how, people, folder=folder, listener=crash)
-        resumed, _ = tiny.run(how, people, folder=folder)
+            tiny.run(how, people, SHORT, folder=folder, listener=crash)
+        resumed, _ = tiny.run(how, people, SHORT, folder=folder)
         assert tiny.numbers(resumed) == whole, stage
 
 
@@ -243,14 +244,21 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("how", SHARING)
-@pytest.mark.parametrize("fault", ["nan", "short", "raises"])
-def test_a_bad_update_is_left_out_named_and_counted(how: str, fault: str, people: Federation) -> None:
-    history, _ = tiny.run(how, people, wrap=lambda engine: Tampered(engine, fault))
-    second = history.rounds[1]
-    assert second["counted"] == ["a", "c"]
-    (failure,) = second["failures"]
-    assert (failure["silo"], failure["exchange"], failure["kind"]) == ("b", "train", FAULTS[fault])
-    assert history.rounds[2]["counted"] == ["a", "b", "c"]
+def test_bad_updates_are_left_out_named_and_counted(how: str, people: Federation) -> None:
+    """A NaN in round 1, a short vector in round 2, a silo that raises in round 3; in round 4 all are back."""
+    faults = ("nan", "short", "raises")
+
+    def wrap(engine: Engine) -> Engine:
+        for number, fault in enumerate(faults, start=1):
+            engine = Tampered(engine, fault, round_=number)
+        return engine
+
+    history, _ = tiny.run(how, people, dataclasses.replace(tiny.TRAINING, rounds=4), wrap=wrap)
+    for record, fault in zip(history.rounds, faults, strict=False):
+        assert record["counted"] == ["a", "c"]
+        (failure,) = (found for found in record["failures"] if found["exchange"] == "train")
+        assert (failure["silo"], failure["kind"]) == ("b", FAULTS[fault])
+    assert history.rounds[3]["counted"] == ["a", "b", "c"]
     assert torch.isfinite(history.vector).all()
 
 
