@@ -12,7 +12,6 @@ demo: $(READY)
 
 test: $(READY) lint
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=
-	@$(BIN)/coverage combine --quiet 2>/dev/null || true
 	$(BIN)/coverage report --fail-under=95
 
 lint: $(READY)
