@@ -208,6 +208,7 @@ def test_a_summary_by_hand() -> None:
         "unseen": True,
         "samples": 90,
         "global": pytest.approx(0.3),
+        "adapted": None,
         "personal": None,
         "gap": None,
     }

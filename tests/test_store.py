@@ -174,13 +174,13 @@ def test_a_model_is_kept_by_tensor_names_with_its_layout(store: Store) -> None:
     module = tiny.TinyNet(3, 3)
     model = FlatModel(module, Layout.of(module))
     module(torch.rand(4, 3, 6, 6))
-    store.write_model("personal/a", model.read(), model.layout)
-    found = store.read_model("personal/a")
+    store.write_model(("personal", "last", "a"), model.read(), model.layout)
+    found = store.read_model(("personal", "last", "a"))
     expected = module.state_dict()
     assert set(found) == set(expected)
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert found["features.1.num_batches_tracked"].item() == 1
-    with safe_open(store.folder / "models" / "personal" / "a.safetensors", framework="pt") as file:
+    with safe_open(store.folder / "models" / "personal" / "last" / "a.safetensors", framework="pt") as file:
         described = json.loads(file.metadata()["layout"])
     by_name = {entry["name"]: entry for entry in described}
     assert set(by_name) == set(expected)
@@ -201,21 +201,21 @@ def test_a_damaged_model_is_named(store: Store, content: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(content)
     with pytest.raises(FairsiloError, match=r"global\.safetensors cannot be read: "):
-        store.read_model("global")
+        store.read_model(("global",))
 
 
 def test_a_model_cut_off_in_the_middle_is_named(store: Store) -> None:
     layout = Layout.of(tiny.TinyNet(3, 3))
-    store.write_model("global", torch.zeros(layout.size), layout)
+    store.write_model(("global",), torch.zeros(layout.size), layout)
     path = store.folder / "models" / "global.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(FairsiloError, match=r"global\.safetensors cannot be read: "):
-        store.read_model("global")
+        store.read_model(("global",))
 
 
 def test_a_model_that_is_not_there_is_named(store: Store) -> None:
     with pytest.raises(FairsiloError, match=r"nobody\.safetensors cannot be read: "):
-        store.read_model("personal/nobody")
+        store.read_model(("personal", "last", "nobody"))
 
 
 # --------------------------------------------------------------------------------------------------------- checkpoints
@@ -342,9 +342,9 @@ def test_a_second_kill_after_the_moves_still_leaves_the_newest(tmp_path: Path) -
 
 def test_silo_names_cannot_leave_the_folder(tmp_path: Path) -> None:
     layout = Layout([Slot("w", (2,), "parameter")])
-    Store(tmp_path).write_model("personal/../../x y", torch.ones(2), layout)
-    assert [path.name for path in (tmp_path / "models" / "personal").iterdir()] == ["..%2F..%2Fx y.safetensors"]
-    assert Store(tmp_path).read_model("personal/../../x y")["w"].tolist() == [1.0, 1.0]
+    Store(tmp_path).write_model(("personal", "last", "../../x y"), torch.ones(2), layout)
+    assert [path.name for path in (tmp_path / "models" / "personal" / "last").iterdir()] == ["..%2F..%2Fx y.safetensors"]
+    assert Store(tmp_path).read_model(("personal", "last", "../../x y"))["w"].tolist() == [1.0, 1.0]
 
 
 def test_foreign_files_are_named(tmp_path: Path) -> None:

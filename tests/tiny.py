@@ -182,11 +182,16 @@ COMPOSED = (
     "term(official=true)",
     "fedfv(tau=3)",
     "feddyn | fedheal",
-    "moon | grace-server",
     "fedprox | fednova",
     "harmofl | faa(warmup=0)",
     "scaffold | fedavgm",
     "fedbn | q-ffl",
+    "ditto(aggregate_personal=true)",
+    "fedrep(turns=batches)",
+    "fedmtl(regularizer=true)",
+    "grace(align=adversarial) | tent",
+    "fedrod | fine-tune(finetune_what=head)",
+    "moon | grace-server | dsbn(statistics=batch)",
 )
 ALL = (*CATALOGUE, *COMPOSED)
 # one method for every kind of hook

@@ -145,6 +145,7 @@ class EvaluateSettings:
         choices=("last", "last5", "source-validation", "oracle"),
     )
     ddof: int = setting(0, "of standard deviations over silos and domains", low=0, high=1)
+    keep_local: bool = setting(False, "keep each round's local models in the run folder, for `fairsilo figure`")
 
 
 @dataclass(frozen=True)

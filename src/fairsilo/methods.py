@@ -16,27 +16,39 @@ from fairsilo.parts.consistency_mask import ConsistencyMask
 from fairsilo.parts.control_variates import ControlVariates
 from fairsilo.parts.distance_weights import DistanceWeights
 from fairsilo.parts.dynamic_regularizer import DynamicRegularizer
+from fairsilo.parts.entropy_steps import EntropySteps
 from fairsilo.parts.fairness_aware import FairnessAware
 from fairsilo.parts.feature_alignment import FeatureAlignment
+from fairsilo.parts.fine_tuning import FineTuning
+from fairsilo.parts.fixed_head import FixedHead
 from fairsilo.parts.frequency_episodes import FrequencyEpisodes
 from fairsilo.parts.generalization_adjustment import GeneralizationAdjustment
 from fairsilo.parts.gradient_agreement import GradientAgreement
+from fairsilo.parts.head_then_body import HeadThenBody
+from fairsilo.parts.local_head import LocalHead
 from fairsilo.parts.local_norms import LocalNorms
 from fairsilo.parts.mean_mixing import MeanMixing
 from fairsilo.parts.meta_learning import MetaLearning
 from fairsilo.parts.minimax_weights import MinimaxWeights
 from fairsilo.parts.model_contrast import ModelContrast
+from fairsilo.parts.moreau_envelope import MoreauEnvelope
+from fairsilo.parts.multi_task import MultiTask
+from fairsilo.parts.no_sharing import NoSharing
 from fairsilo.parts.normalized_averaging import NormalizedAveraging
+from fairsilo.parts.own_statistics import OwnStatistics
 from fairsilo.parts.personal_model import PersonalModel
 from fairsilo.parts.prototype_contrast import PrototypeContrast
 from fairsilo.parts.prototype_pull import PrototypePull
 from fairsilo.parts.prototypes import Prototypes
 from fairsilo.parts.proximal import Proximal
 from fairsilo.parts.q_fair import QFair
+from fairsilo.parts.routed_kernels import RoutedKernels
 from fairsilo.parts.server_optimizer import ServerOptimizer
 from fairsilo.parts.server_tuning import ServerTuning
 from fairsilo.parts.sharpness_aware import SharpnessAware
 from fairsilo.parts.tilted_weights import TiltedWeights
+from fairsilo.parts.trajectory import Trajectory
+from fairsilo.parts.two_heads import TwoHeads
 
 
 @dataclass(frozen=True)
@@ -180,7 +192,35 @@ ENTRIES = (
     Entry("fedmix", "FedMix", "Mixup with averaged images of all silos.", (MeanMixing,)),
     Entry("ditto", "Ditto", "A personal model per silo, pulled to the shared one.", (PersonalModel,)),
     Entry("per-fedavg", "Per-FedAvg", "Meta-learning, first order: a model that adapts in a step.", (MetaLearning,)),
+    Entry("pfedme", "pFedMe", "A personal model trains, and the shared one steps towards it.", (MoreauEnvelope,)),
+    Entry("fedper", "FedPer", "The head stays with its silo.", (LocalHead,)),
+    Entry(
+        "fedrep",
+        "FedRep",
+        "The head stays with its silo; head and body train in turn.",
+        (LocalHead, HeadThenBody),
+        paper=HeadThenBody.paper,
+    ),
+    Entry(
+        "fedbabu",
+        "FedBABU",
+        "Only the body trains; each silo fine-tunes the result.",
+        (FixedHead, FineTuning),
+        settings={"finetune_epochs": 1},
+    ),
     Entry("fedbn", "FedBN", "Batch normalisation stays with its silo.", (LocalNorms,)),
+    Entry("fedrod", "FedRoD", "A balanced shared head, and a second one for the silo's own classes.", (TwoHeads,)),
+    Entry("fedmtl", "FedMTL", "Every silo keeps its own model; their mean serves the others.", (MultiTask,)),
+    Entry("local", "Local", "Every silo trains alone.", (NoSharing,)),
+    Entry("fine-tune", "Fine-tuning", "Each silo fine-tunes the global model at home.", (FineTuning,)),
+    Entry(
+        "iop-fl",
+        "IOP-FL",
+        "Inside, a running mean of local models; outside, all of them mixed image by image.",
+        (Trajectory, RoutedKernels),
+    ),
+    Entry("dsbn", "DSBN", "At the unseen silo, batch normalisation with its own statistics.", (OwnStatistics,)),
+    Entry("tent", "Tent", "At the unseen silo, batch normalisation follows the entropy down.", (EntropySteps,)),
     Entry("fedavg-ft", "FedAvg-ft", "The server fine-tunes the mean on data of its own.", (ServerTuning,)),
     Entry(
         "fedprox-ft",

@@ -1,6 +1,7 @@
 """From evaluation rows to the three answers: generalisation, personalisation, fairness. Knows no run folder.
 
-A row is a dictionary with round, silo, domain, unseen, model (global or personal), split, loss, metric, samples.
+A row is a dictionary with round, silo, domain, unseen, model (global, personal, or adapted: the global one after its
+adaptation to an unseen silo), split, loss, metric, samples.
 Metrics are shares (0 to 1) everywhere; tables and pages show them in percent.
 """
 
@@ -115,11 +116,13 @@ def summarise(rows: Sequence[Row], about: str = "global", selection: str = "last
     shared = results(rows, rounds, "global", "test")
     personal = results(rows, rounds, "personal", "test")
     at_home = {silo: value for silo, value in shared.items() if silo not in unseen}
-    outside = {silo: value for silo, value in shared.items() if silo in unseen}
+    plain = {silo: value for silo, value in shared.items() if silo in unseen}
+    adapted = results(rows, rounds, "adapted", "test")
+    outside = plain | adapted  # where a method adapts at test time, its answer is the adapted model
     number = rounds[-1] if rounds else 0
     gap = gaps(rows, number)
     recent = sorted({row["round"] for row in rows})[-5:]
-    by_round = [results(rows, [n], "global", "test") for n in recent]
+    by_round = [results(rows, [n], "global", "test") | results(rows, [n], "adapted", "test") for n in recent]
     outside_recent = [mean(found[silo] for silo in outside if silo in found) for found in by_round]
     outside_recent = [value for value in outside_recent if not math.isnan(value)]
     samples = {row["silo"]: row["samples"] for row in rows if row["split"] == "test"}
@@ -131,6 +134,7 @@ def summarise(rows: Sequence[Row], about: str = "global", selection: str = "last
         "generalisation": {
             "mean": mean(outside.values()) if outside else None,
             "per_domain": outside,
+            "unadapted": mean(plain.values()) if adapted and plain else None,
             "recent_std": deviation(outside_recent),
             "recent_rounds": len(outside_recent),
         },
@@ -150,6 +154,7 @@ def summarise(rows: Sequence[Row], about: str = "global", selection: str = "last
                 "unseen": silo in unseen,
                 "samples": samples.get(silo),
                 "global": shared.get(silo),
+                "adapted": adapted.get(silo),
                 "personal": personal.get(silo),
                 "gap": gap.get(silo),
             }

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from fairsilo import streams
 from fairsilo.config import TrainSettings, check_fields, range_text
 from fairsilo.errors import FairsiloError
 from fairsilo.messages import Message
 from fairsilo.models.networks import Output
 from fairsilo.server import Server, Updates
-from fairsilo.silo import Batch, Silo
-from fairsilo.vectors import AVERAGED, PRIVATE, SHARED, Layout, Slot
+from fairsilo.silo import Batch, Batches, Silo
+from fairsilo.vectors import AUXILIARY, AVERAGED, PRIVATE, SHARED, Layout, Slot
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,10 @@ class Part:
     def kind(self, slot: Slot) -> str:
         """How a tensor of the model is treated: shared, averaged or private."""
         return SHARED
+
+    def modules(self, network: nn.Module) -> dict[str, nn.Module]:
+        """Auxiliary trainables beside the network (an adversary, a second head), trained with it and private."""
+        return {}
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         """Raise FairsiloError where this part would do nothing, or nonsense, with this model and training."""
@@ -88,6 +93,19 @@ class Part:
         """The silo's own model (whole vector); by default what it has after local training."""
         return vector
 
+    @property
+    def personalises(self) -> bool:
+        """Whether `personalise` does anything, with these settings."""
+        return type(self).personalise is not Part.personalise
+
+    def personalise(self, silo: Silo) -> None:
+        """Turn the new global model, which is loaded, into the silo's own; asked after rounds that are evaluated."""
+
+    def adapt(self, silo: Silo, batches: Batches) -> Iterator[Tensor]:
+        """At an unseen silo: predictions for its test inputs, in their order, adapting the loaded model to them without
+        labels; one owner per method."""
+        raise NotImplementedError
+
     # at the server
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
         """What is sent to one silo; it may differ per silo."""
@@ -95,6 +113,10 @@ class Part:
 
     def accompany(self, server: Server, message: Message) -> Message:
         """What goes with every model that is sent, also to be probed or evaluated, also to unseen silos."""
+        return message
+
+    def equip(self, server: Server, message: Message) -> Message:
+        """What unseen silos get with the model that they adapt; may ask silos for it."""
         return message
 
     def collect(self, server: Server, updates: Updates) -> Updates:
@@ -136,6 +158,7 @@ class Method:
             seen[type(part)] = part
         self._one("combine", "combine the updates")
         self._one("train", "own the local loop")
+        self._one("adapt", "adapt the model at test time")
         deciders = [part for part in self.parts if part.decides_weights]
         if len(deciders) > 1:
             raise self._clash(deciders[0], deciders[1], "decide the aggregation weights")
@@ -211,6 +234,11 @@ class Method:
         return any(self.owners(hook) for hook in ("collect", "weights", "combine", "step"))
 
     @property
+    def personalises(self) -> bool:
+        """Whether silos make their own models from the new global one; else they have them from local training."""
+        return any(part.personalises for part in self.parts)
+
+    @property
     def sends(self) -> tuple[str, ...]:
         return tuple(text for part in self.parts for text in part.sends)
 
@@ -222,9 +250,24 @@ class Method:
         """The layout of a network with the kinds the parts give its tensors; the most private kind wins."""
         strength = (SHARED, AVERAGED, PRIVATE)
         deciding = self.hooks("kind")
-        return layout.with_kinds(
-            lambda slot: max((kind(slot) for kind in deciding), key=strength.index, default=SHARED)
-        )
+
+        def kind_of(slot: Slot) -> str:
+            if slot.group == AUXILIARY:
+                return PRIVATE
+            return max((kind(slot) for kind in deciding), key=strength.index, default=SHARED)
+
+        return layout.with_kinds(kind_of)
+
+    def extended(self, network: nn.Module, seed: int) -> nn.Module:
+        """The network with the parts' auxiliary modules beside it; their first weights depend on the seed alone."""
+        for part in self.parts:
+            with streams.ambient(seed, "auxiliary weights", part.name):
+                found = part.modules(network)
+            if found:
+                if not hasattr(network, AUXILIARY):
+                    network.add_module(AUXILIARY, nn.ModuleDict())
+                network.get_submodule(AUXILIARY).add_module(part.name, nn.ModuleDict(found))
+        return network
 
     def check(self, facts: Facts) -> None:
         """Refuse, with a sentence, what would be nonsense or a silent no-op."""
@@ -250,6 +293,10 @@ class Method:
                     f"{part.name} trains on data of the server's own; give a folder of images: data.server=PATH"
                 )
             part.fits(facts.layout, facts.training)
+        if not facts.layout.wire.size:
+            idle = [part for hook in ("weights", "combine", "step") for part in self.owners(hook)]
+            if idle:
+                raise FairsiloError(f"{self.name}: no tensor is shared, so {idle[0].name!r} would have no effect")
 
 
 @dataclass(frozen=True)

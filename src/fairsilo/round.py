@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -16,12 +17,14 @@ from torch import Tensor
 from fairsilo import streams
 from fairsilo.errors import StoppedError
 from fairsilo.messages import MODEL, Message, Number, Reply
-from fairsilo.optimizers import keep_optimizer, make_optimizer, restore_optimizer
+from fairsilo.optimizers import kept_optimizer
 from fairsilo.part import Part
 from fairsilo.screening import finite
 from fairsilo.server import Server, Updates, base_weights, named
 from fairsilo.silo import Batch, Silo
 from fairsilo.tasks import Measure
+
+SAVED = "saved"  # the scratch entry with the silo's own models, to be saved as its last or best one
 
 # ---------------------------------------------------------------------------------------------------- at the silo
 
@@ -40,8 +43,7 @@ def train_silo(silo: Silo) -> Message:
     silo.keep_own()
     update.tensors[MODEL] = silo.change()
     _refuse_diverged(silo, update)
-    if silo.message.numbers.get("evaluate") or silo.message.numbers.get("save"):
-        _personal_results(silo, update)
+    _personal_results(silo, update)
     return update
 
 
@@ -53,16 +55,68 @@ def _refuse_diverged(silo: Silo, update: Message) -> None:
 
 
 def _personal_results(silo: Silo, update: Message) -> None:
-    """Measure the silo's own model at home right after training; hand it over for saving where asked."""
+    """Measure the silo's own model at home; hand it over for saving, where asked, as the last one and as the best."""
+    asked = silo.message.numbers
+    if not asked.get("evaluate") and not asked.get("save"):
+        return
     vector = silo.model.read()
     for personal in silo.method.hooks("personal"):
         vector = personal(silo, vector)
-    silo.scratch["personal"] = vector
-    if silo.message.numbers.get("evaluate"):
+    saved = silo.scratch[SAVED] = {"last": vector} if asked.get("save") else {}
+    if asked.get("evaluate"):
         silo.model.load(vector)
         for split in ("validation", "test"):
             if len(silo.data.split(split)):
-                write_measure(update, f"personal.{split}", measure(silo, split))
+                found = measure(silo, split)
+                write_measure(update, f"personal.{split}", found)
+                if split == "validation" and asked.get("best") and _is_best(silo, found):
+                    saved["best"] = vector
+
+
+def _is_best(silo: Silo, found: Measure) -> bool:
+    """Whether the silo's own model never was better on its validation data; remembered by the silo."""
+    kept = silo.memory.setdefault("silo", {})
+    best = kept.get("best")
+    if best and (best["metric"], -best["loss"]) >= (found.metric, -found.loss):
+        return False
+    kept["best"] = {"metric": found.metric, "loss": found.loss, "round": silo.round}
+    return True
+
+
+def personalise_silo(silo: Silo) -> Message:
+    """Make the silo's own model from the new global one, and measure it."""
+    silo.load(silo.message.tensors[MODEL])
+    for personalise in silo.method.hooks("personalise"):
+        personalise(silo)
+    answer = Message()
+    _personal_results(silo, answer)
+    return answer
+
+
+def adapt_silo(silo: Silo) -> Message:
+    """Adapt the model sent to the test inputs of this silo, without labels, and score what it predicts."""
+    silo.load(silo.message.tensors[MODEL])
+    split = silo.data.test
+    order = torch.randperm(len(split), generator=silo.stream("adapt"))  # files often come sorted by class
+
+    def batches(size: int) -> Iterator[Tensor]:
+        # of even sizes: a last batch of one sample has no statistics
+        for indices in order.tensor_split(math.ceil(len(order) / size)):
+            yield _seen(silo, silo.batch(split, indices), False)
+
+    predictions = torch.cat(list(silo.method.hooks("adapt")[0](silo, batches)))
+    tally = silo.task.tally(predictions.detach(), split.targets[order].to(silo.device))
+    answer = Message()
+    write_measure(answer, "adapted.test", silo.task.measure(tally))
+    return answer
+
+
+def _seen(silo: Silo, batch: Batch, training: bool) -> Tensor:
+    """What the network sees of a batch."""
+    inputs = batch.inputs
+    for change in silo.method.hooks("inputs"):
+        inputs = change(silo, inputs, batch, training)
+    return inputs
 
 
 def evaluate_silo(silo: Silo) -> Message:
@@ -89,14 +143,19 @@ def share_silo(silo: Silo) -> Message:
     return part.share(silo, silo.message)
 
 
-EXCHANGE = {"train": train_silo, "evaluate": evaluate_silo, "probe": probe_silo, "share": share_silo}
+EXCHANGE = {
+    "train": train_silo,
+    "evaluate": evaluate_silo,
+    "probe": probe_silo,
+    "share": share_silo,
+    "personalise": personalise_silo,
+    "adapt": adapt_silo,
+}
 
 
 def objective(silo: Silo, batch: Batch, terms: bool = True) -> Tensor:
     """The task's loss on a batch, with the terms that parts add (unless `terms` is off)."""
-    inputs = batch.inputs
-    for change in silo.method.hooks("inputs"):
-        inputs = change(silo, inputs, batch, terms)
+    inputs = _seen(silo, batch, terms)
     output = silo.forward(inputs)
     loss = silo.task.loss(output.prediction, batch.targets)
     if terms:
@@ -137,18 +196,31 @@ def descend(silo: Silo, step: Callable[[Silo, Batch], Tensor] = gradient) -> Ten
 
     Returns the mean loss over the steps.
     """
-    optimizer = make_optimizer(silo)
-    if silo.training.keep_optimizer_state:
-        restore_optimizer(silo, optimizer)
+    with kept_optimizer(silo) as optimizer:
+        return follow(silo, optimizer, silo.batches(), step)
+
+
+class Steps(Protocol):
+    """What takes a step along the gradient: an optimiser, or several in turn."""
+
+    def step(self) -> Any: ...
+
+
+def follow(
+    silo: Silo,
+    optimizer: Steps,
+    batches: Iterable[Batch],
+    step: Callable[[Silo, Batch], Tensor] = gradient,
+) -> Tensor:
+    """Steps of an optimiser over batches; returns the mean loss."""
     silo.model.train()
     total = torch.zeros((), dtype=torch.float64, device=silo.device)
-    for batch in silo.batches():
+    before = silo.steps
+    for batch in batches:
         total += step(silo, batch)
         optimizer.step()
         silo.steps += 1
-    if silo.training.keep_optimizer_state:
-        keep_optimizer(silo, optimizer)
-    return total / max(silo.steps, 1)
+    return total / max(silo.steps - before, 1)
 
 
 @torch.no_grad()
@@ -157,10 +229,7 @@ def measure(silo: Silo, split: str) -> Measure:
     silo.model.eval()
     total: Tensor | None = None
     for batch in silo.evaluation_batches(silo.data.split(split)):
-        inputs = batch.inputs
-        for change in silo.method.hooks("inputs"):
-            inputs = change(silo, inputs, batch, False)
-        tally = silo.task.tally(silo.forward(inputs).prediction, batch.targets)
+        tally = silo.task.tally(silo.forward(_seen(silo, batch, False)).prediction, batch.targets)
         total = tally if total is None else total + tally
     if total is None:
         raise ValueError(f"silo {silo.name!r} has no {split} samples to measure a model on")
@@ -201,13 +270,37 @@ def open_round(server: Server, participants: Iterable[str], asks: dict[str, Numb
 
 def open_evaluation(server: Server, silos: Iterable[str], unseen: Iterable[str]) -> dict[str, Message]:
     """The model that each silo measures: the global one, unless a part answers per silo."""
+    return _answering(server, {}, silos, unseen)
+
+
+def open_personalisation(server: Server, silos: Iterable[str], asks: dict[str, Number]) -> dict[str, Message]:
+    """The model that each silo makes its own from."""
+    return _answering(server, asks, silos)
+
+
+def open_adaptation(server: Server, unseen: Iterable[str]) -> dict[str, Message]:
+    """The model that unseen silos adapt, and what parts give them for it."""
+    messages = _answering(server, {}, (), unseen)
+    extra = Message()
+    for equip in server.method.hooks("equip"):
+        extra = equip(server, extra)
+    for message in messages.values():
+        message.tensors |= extra.tensors
+        message.numbers |= extra.numbers
+    return messages
+
+
+def _answering(
+    server: Server, numbers: dict[str, Number], silos: Iterable[str], unseen: Iterable[str] = ()
+) -> dict[str, Message]:
+    """To each silo the model that answers there: the global one, unless a part has another."""
     network: dict[str, Number] = {"network": "server"} if server.module is not None else {}
     messages = {}
     for name, known in [*((name, name) for name in silos), *((name, None) for name in unseen)]:
         vector = server.vector
         for model_for in server.method.hooks("model_for"):
             vector = model_for(server, known, vector)
-        messages[name] = _with_model(server, vector, dict(network))
+        messages[name] = _with_model(server, vector, network | numbers)
     return messages
 
 

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from fairsilo.part import Method, Part
 
 
+Batches = Callable[[int], Iterator[Tensor]]  # the inputs of a silo's test split, without labels, so many at a time
+
+
 class Memory(dict[str, dict[str, Any]]):
     """What a silo or the server keeps between rounds: part name -> entries (tensors, numbers, texts, dicts of these).
 
@@ -97,8 +100,11 @@ class Silo:
         if not layout.own:
             self.start = sent
         else:
-            vector = sent.clone() if layout.wire is layout else self.untrained()
-            layout.write_wire(sent, vector)
+            if layout.wire is layout:
+                vector = sent.clone()
+            else:
+                vector = self.untrained() if own is None else sent.new_empty(layout.size)
+                layout.write_wire(sent, vector)
             position = 0
             if own is not None:
                 for slot in layout.own:
@@ -154,9 +160,12 @@ class Silo:
 
     def evaluation_batches(self, split: Split) -> Iterator[Batch]:
         for start in range(0, len(split), self.evaluation_batch):
-            indices = torch.arange(start, min(start + self.evaluation_batch, len(split)))
-            inputs = prepare(split.inputs[indices], self.device, self.model.layout.dtype)
-            yield Batch(inputs, split.targets[indices].to(self.device), indices)
+            yield self.batch(split, torch.arange(start, min(start + self.evaluation_batch, len(split))))
+
+    def batch(self, split: Split, indices: Tensor) -> Batch:
+        """These samples of a split, as they are."""
+        inputs = prepare(split.inputs[indices], self.device, self.model.layout.dtype)
+        return Batch(inputs, split.targets[indices].to(self.device), indices)
 
 
 def prepare(inputs: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:

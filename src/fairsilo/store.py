@@ -5,7 +5,8 @@ run.json        status, method, versions, times
 metrics.jsonl   one row per (round, silo, model, split)
 rounds.jsonl    one row per round: who took part, weights, exchanges, failures, notes
 checkpoint/     the last complete round: server, silos, round number
-models/         global.safetensors and personal/SILO.safetensors of the last round
+models/         global.safetensors, personal/last/SILO.safetensors and personal/best/SILO.safetensors (by validation)
+local/          each round's local models, where evaluate.keep_local asks for them
 summary.json, report.html
 """
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -86,22 +87,41 @@ class Store:
         return content
 
     # models ---------------------------------------------------------------------------------------------------
-    def write_model(self, name: str, vector: Tensor, layout: Layout) -> None:
-        """A model by tensor names, with the kinds of its tensors in the metadata."""
-        path = self._model_path(name)
+    def write_model(self, name: Sequence[str], vector: Tensor, layout: Layout) -> None:
+        """A model by tensor names, with the kinds of its tensors in the metadata; `name` gives folders and file."""
+        path = self.model_path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         tensors = {key: value.detach().cpu().contiguous() for key, value in layout.views(vector).items()}
         beside = path.with_name(f".{path.name}.part")
         save_file(tensors, beside, metadata={"layout": json.dumps(layout.describe())})
         beside.replace(path)
 
-    def read_model(self, name: str) -> dict[str, Tensor]:
-        return _read_tensors(self._model_path(name))[0]
+    def read_model(self, name: Sequence[str]) -> dict[str, Tensor]:
+        return _read_tensors(self.model_path(name))[0]
 
-    def _model_path(self, name: str) -> Path:
+    def model_path(self, name: Sequence[str]) -> Path:
         """Silo names are free text: whatever could leave the folder is written as %2F and the like."""
-        *folders, leaf = name.split("/", maxsplit=1)
+        *folders, leaf = name
         return self.folder.joinpath("models", *folders, f"{quote(leaf, safe=' ')}.safetensors")
+
+    def write_local(self, round_: int, sent: Tensor, changes: Mapping[str, Tensor]) -> None:
+        """The model sent in a round and what each silo's training changed in it: what figures are made from."""
+        path = self._local_path(round_)
+        path.parent.mkdir(exist_ok=True)
+        beside = path.with_name(f".{path.name}.part")
+        write_tree(beside, {"sent": sent, "changes": changes})
+        beside.replace(path)
+
+    def read_local(self, round_: int) -> tuple[Tensor, dict[str, Tensor]]:
+        found = read_tree(self._local_path(round_))
+        return found["sent"], found["changes"]
+
+    def local_rounds(self) -> list[int]:
+        """The rounds whose local models were kept."""
+        return sorted(int(path.stem.removeprefix("round-")) for path in self.folder.glob("local/round-*.safetensors"))
+
+    def _local_path(self, round_: int) -> Path:
+        return self.folder / "local" / f"round-{round_:05d}.safetensors"
 
     # checkpoints ----------------------------------------------------------------------------------------------
     def write_checkpoint(self, round_: int, server: Tree, silos: Mapping[str, Tree]) -> None:

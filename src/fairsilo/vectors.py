@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 SHARED, AVERAGED, PRIVATE = "shared", "averaged", "private"
 PARAMETER, BUFFER, COUNTER = "parameter", "buffer", "counter"
+AUXILIARY = "auxiliary"  # the group, and the name, of what parts train beside the network
 _ROLES = (PARAMETER, BUFFER, COUNTER)
 _KINDS = (SHARED, AVERAGED, PRIVATE)
-_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _OTHER_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
 
@@ -34,7 +35,7 @@ class Slot:
     shape: tuple[int, ...]
     role: str  # parameter, buffer or counter
     kind: str = SHARED  # shared, averaged or private
-    group: str = "body"  # body, head, batch-norm or norm
+    group: str = "body"  # body, head, batch-norm, norm or auxiliary
     start: int = 0
     dtype: torch.dtype = torch.int64  # of a counter, which travels as a float
 
@@ -189,6 +190,28 @@ class FlatModel:
         self.module.eval()
 
     @contextmanager
+    def training_only(self, chosen: Callable[[Slot], bool]) -> Iterator[list[nn.Parameter]]:
+        """Gradients reach the chosen tensors only; yields those as leaves over the same storage, for an optimiser."""
+        tensors = tensors_of(self.module)
+        slots = [slot for slot in self.layout.slots if slot.role == PARAMETER]
+        for slot in slots:
+            tensors[slot.name].requires_grad_(chosen(slot))
+        try:
+            yield self.leaves(chosen)
+        finally:
+            for slot in slots:
+                tensors[slot.name].requires_grad_(True)
+
+    def leaves(self, chosen: Callable[[Slot], bool]) -> list[nn.Parameter]:
+        """Some trainable tensors for an optimiser of their own, over the same storage of values and gradients."""
+        found = []
+        for slot in self.layout.slots:
+            if slot.role == PARAMETER and chosen(slot):
+                found.append(leaf := nn.Parameter(self._floats[slot.place]))
+                leaf.grad = self.gradients[slot.place]
+        return found
+
+    @contextmanager
     def keeping_statistics(self) -> Iterator[None]:
         """Buffers as they were after the block: for a pass that must not count in BatchNorm's statistics."""
         floats = self._floats[self.layout.parameters :].clone()
@@ -246,10 +269,12 @@ def squared_norms(rows: Tensor) -> Tensor:
 
 
 def _groups(module: nn.Module) -> dict[str, str]:
-    """Tensor name -> body, head, batch-norm or norm; the head is the attribute `head` of the network."""
+    """Tensor name -> body, head, batch-norm, norm or auxiliary; the head is the attribute `head` of the network."""
     groups = {}
     for prefix, owner in module.named_modules():
-        if isinstance(owner, _BATCH_NORMS):
+        if prefix.split(".")[0] == AUXILIARY:
+            group = AUXILIARY
+        elif isinstance(owner, BATCH_NORMS):
             group = "batch-norm"
         elif isinstance(owner, _OTHER_NORMS):
             group = "norm"

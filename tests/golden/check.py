@@ -42,6 +42,7 @@ from fairsilo.parts.prototype_pull import prototype_distance
 from fairsilo.parts.spectra import amplitude, window, with_low_amplitude
 from fairsilo.parts.steps import path_length
 from fairsilo.parts.tilted_weights import tilted
+from fairsilo.parts.two_heads import balanced_softmax
 from fairsilo.screening import screened
 from fairsilo.server import Server
 from fairsilo.silo import Batch, Memory, Silo
@@ -533,15 +534,22 @@ def meta_step(case: Case) -> Pairs:
 def _meta_silo(given: Case, how: Method) -> Silo:
     inputs = torch.cat([number(given["x_train"]), number(given["x_test"])])
     targets = torch.tensor([*given["y_train"], *given["y_test"]])
-    module = Tanh(given["w"])
     training = dataclasses.replace(plain_sgd(given["lr"], 1), batch_size=len(targets))
+    silo = lone_silo(how, Tanh(given["w"]), Split(inputs, targets), training, Classify(int(targets.max()) + 1))
+    # the stream shuffles the batch: lay the samples so that its halves come out as the case has them
+    order = torch.argsort(next(silo.batches()).indices)
+    silo.data = dataclasses.replace(silo.data, train=Split(inputs[order], targets[order]))
+    return silo
+
+
+def lone_silo(how: Method, module: nn.Module, split: Split, training: TrainSettings, task: Any) -> Silo:
+    """A silo outside any run, for a hook to be called on."""
     model = FlatModel(module, Layout.of(module))
-    split = Split(inputs, targets)
     silo = Silo(
         data=SiloData("s", "d", split, split, split),
         model=model,
         method=how,
-        task=Classify(int(targets.max()) + 1),
+        task=task,
         training=training,
         memory=Memory(),
         message=Message(),
@@ -550,10 +558,56 @@ def _meta_silo(given: Case, how: Method) -> Silo:
         seed=0,
         untrained=model.read,
     )
-    # the stream shuffles the batch: lay the samples so that its halves come out as the case has them
-    order = torch.argsort(next(silo.batches()).indices)
-    silo.data = dataclasses.replace(silo.data, train=Split(inputs[order], targets[order]))
+    silo.load(model.read())
     return silo
+
+
+def pfedme_local(case: Case) -> Pairs:
+    """After each number of batches, as runs of their own: theta and w start anew with every round."""
+    given = case["inputs"]
+    how = method("pfedme", lam=given["lambda"], inner_steps=given["K"], inner_lr=given["lr_personal"], mu=given["mu"])
+    split = Split(torch.zeros(1, 1), torch.stack([number(given["H"]), number(given["b"])])[None])
+    for steps in range(1, given["outer_steps"] + 1):
+        silo = lone_silo(how, Point(number(given["w_global"])), split, plain_sgd(given["lr"], steps), Quadratic())
+        how.hooks("train")[0](silo)
+        expected = case["outputs"]["trace"][steps - 1]
+        yield f"theta after {steps}", how.hooks("personal")[0](silo, silo.model.read()), expected["theta"]
+        yield f"w after {steps}", silo.model.read(), expected["w_local"]
+
+
+def balanced_softmax_loss(case: Case) -> Pairs:
+    given = case["inputs"]
+    labels, counts = torch.tensor(given["labels"]), torch.tensor(given["class_counts"])
+    yield "loss", balanced_softmax(number(given["logits"]), labels, counts), case["outputs"]["loss"]
+
+
+class ConvNorm(nn.Module):
+    """The network of Tent's cases: 1x1 convolution, BatchNorm, mean over space, linear."""
+
+    def __init__(self, state: Case) -> None:
+        super().__init__()
+        outside, inside = len(state["conv.weight"]), len(state["conv.weight"][0])
+        self.conv, self.bn = nn.Conv2d(inside, outside, 1), nn.BatchNorm2d(outside)
+        self.fc = nn.Linear(outside, len(state["fc.bias"]))
+        self.double()
+        self.load_state_dict({key: torch.as_tensor(value, dtype=torch.float64) for key, value in state.items()})
+
+    def forward(self, inputs: Tensor) -> Output:
+        hidden: Tensor = torch.relu(self.bn(self.conv(inputs))).mean((2, 3))
+        return Output(self.fc(hidden), hidden)
+
+
+def tent(case: Case) -> Pairs:
+    given, expected = case["inputs"], case["outputs"]
+    how = method("tent", adapt_lr=given["lr"])
+    images = [number(batch) for batch in given["batches"]]
+    silo = lone_silo(how, ConvNorm(given["state0"]), Split(images[0], torch.zeros(1)), TrainSettings(), Classify(3))
+    found = list(how.hooks("adapt")[0](silo, lambda _: iter(images)))
+    for index, logits in enumerate(expected["logits_per_batch_before_update"]):
+        yield f"logits {index}", found[index], logits
+    after = silo.model.layout.views(silo.model.read())
+    yield "scale", after["bn.weight"], expected["bn_weight"]
+    yield "shift", after["bn.bias"], expected["bn_bias"]
 
 
 def feature_alignment(case: Case) -> Pairs:
@@ -600,8 +654,11 @@ RULES: dict[str, Callable[[Case], Pairs]] = {
         harmofl_amp_norm_first_batch,
         meta_step,
         feature_alignment,
+        pfedme_local,
+        tent,
     )
 }
+RULES["balanced_softmax"] = balanced_softmax_loss  # the function of that name is the project's own
 
 
 # ------------------------------------------------------------------------------------------------------------ comparing

@@ -10,7 +10,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[3] / "shared" / "golden"
 IMPLEMENTED = ("scaffold", "ga", "faa", "fedheal", "qfedavg", "personalised", "losses", "afl")
-IMPLEMENTED += ("term", "fedfv", "fednova", "feddyn", "grace", "sam", "frequency", "meta_step", "alignment")
+IMPLEMENTED += ("term", "fedfv", "fednova", "feddyn", "grace", "sam", "frequency", "meta_step", "alignment", "tent")
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="the golden files are not beside this checkout")

@@ -22,9 +22,9 @@ from fairsilo.metrics import mean, results
 from fairsilo.round import open_evaluation, open_round
 
 # without a shared model there is no update to spoil or compare
-SHARING = [how for how in tiny.ALL if "share_model=false" not in how]
+SHARING = [how for how in tiny.ALL if "share_model=false" not in how and how != "local"]
 # what depends on the order inside a batch, or on draws keyed by a silo's name
-ORDERED = {"fedmix", "elcfs", "per-fedavg", "grace", "grace-client"}
+ORDERED = {"fedmix", "elcfs", "per-fedavg", "grace", "grace(align=adversarial)", "grace-client"}
 LONGER = dataclasses.replace(tiny.TRAINING, rounds=6, epochs=2)
 SHORT = dataclasses.replace(tiny.TRAINING, rounds=2)
 FULL_BATCH = dataclasses.replace(tiny.TRAINING, batch_size=64, epochs=3)

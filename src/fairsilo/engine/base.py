@@ -13,7 +13,7 @@ from fairsilo.silo import Memory
 
 class Engine(Protocol):
     memory: dict[str, Memory]  # what each silo remembers, for checkpoints
-    personal: dict[str, Tensor]  # silos' own models, where the last requests asked to save them
+    personal: dict[tuple[str, str], Tensor]  # (best or last, silo) -> its own model, waiting to be saved
 
     def ask(self, kind: str, round_: int, messages: dict[str, Message]) -> Iterator[Reply]:
         """Send each silo its message; yield the replies in name order."""

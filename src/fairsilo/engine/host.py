@@ -45,9 +45,12 @@ class Blueprint:
         with streams.ambient(self.seed, "initial weights"):
             return name(self.task.classes, self.channels)
 
+    def _silo_network(self) -> nn.Module:
+        return self.method.extended(self.network(self.model), self.seed)
+
     def start(self) -> tuple[Layout, Tensor]:
         """Layout and initial vector of the silos' network, its tensors of the kinds the method gives them."""
-        module = self.network(self.model)
+        module = self._silo_network()
         layout = self.method.layout(Layout.of(module))
         return layout, layout.pack(tensors_of(module)).to(self.device)
 
@@ -63,7 +66,7 @@ class Blueprint:
 
     def flat(self) -> FlatModel:
         """The silos' network, ready to train."""
-        module = self.network(self.model)
+        module = self._silo_network()
         return FlatModel(module, self.method.layout(Layout.of(module)), self.device)
 
     def server_flat(self) -> FlatModel | None:
@@ -77,7 +80,7 @@ class Blueprint:
 class Answer(NamedTuple):
     message: Message | Failure
     memory: Memory | None = None  # what the silo remembers from now on; None: as before
-    personal: Tensor | None = None  # the silo's own model, where the request asked to save it
+    saved: dict[str, Tensor] | None = None  # the silo's own model, to be saved as its `last` or `best` one
 
 
 class Host:
@@ -118,9 +121,8 @@ class Host:
             if self.strict:
                 raise
             return Answer(Failure("error", _reason(problem)))
-        keeps = request.kind in ("train", "share")
-        wanted = silo.scratch.get("personal") if request.message.numbers.get("save") else None
-        return Answer(message, silo.memory if keeps else None, wanted)
+        keeps = request.kind in ("train", "share", "personalise")
+        return Answer(message, silo.memory if keeps else None, silo.scratch.get(rounds.SAVED))
 
 
 def _reason(problem: Exception) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from fairsilo import round as rounds
 from fairsilo import streams
@@ -17,7 +18,7 @@ from fairsilo.engine.base import Engine
 from fairsilo.engine.host import Blueprint
 from fairsilo.errors import QuorumError
 from fairsilo.federation import Federation, Split
-from fairsilo.messages import Failure, Message, Reply
+from fairsilo.messages import MODEL, Failure, Message, Number, Reply
 from fairsilo.screening import screened
 from fairsilo.server import Server
 from fairsilo.silo import Memory
@@ -121,7 +122,7 @@ class Loop:
             rounds.conclude(server)
             server.memory["run"]["concluded"] = True
         if self.store:
-            self.store.write_model("global", server.vector, server.layout)
+            self.store.write_model(("global",), server.vector, server.layout)
         self.history.vector = server.vector
         self._tell("end", total)
         return self.history
@@ -135,18 +136,26 @@ class Loop:
         last = number == server.rounds
         evaluated = last or number % self.evaluate.every == 0
         participants = self._participants(number)
-        messages = rounds.open_round(server, participants, {"evaluate": evaluated, "save": last})
+        # a silo that sits out the last round keeps the model it had before
+        save = bool(self.store) and (last or server.training.participation != "all")
+        asks: dict[str, Number] = {"evaluate": evaluated, "save": save, "best": bool(self.store)}
+        later = server.method.personalises  # then silos make their own models after the round, from its result
+        messages = rounds.open_round(server, participants, {} if later else asks)
+        sent = server.vector
         self._tell("opened", number)
         losses: dict[str, float] = {}
         rows: list[dict[str, Any]] = []
-        replies = self._watched(self._exchange("train", messages), losses, rows)
+        changes: dict[str, Tensor] = {}
+        replies = self._watched(self._exchange("train", messages), losses, rows, changes)
         quorum = max(1, math.ceil(server.training.quorum * len(participants) - 1e-9))
         counted = rounds.close_round(server, replies, quorum)
         self._tell("closed", number)
         if len(counted) < quorum:
             raise QuorumError(self._below_quorum(number, len(counted), len(participants), quorum))
         if evaluated:
-            rows += self._evaluate(number)
+            rows += self._measured("personal", "personalise", self._personalisation(asks) if later else {})
+            rows += self._measured("global", "evaluate", self._evaluation())
+            rows += self._measured("adapted", "adapt", self._adaptation())
             self._tell("evaluated", number)
         record = {
             "round": number,
@@ -164,8 +173,9 @@ class Loop:
         if self.store:
             self.store.append("metrics", rows)
             self.store.append("rounds", [record])
-            if last:
-                self._save_personal()
+            self._save_personal()
+            if self.evaluate.keep_local:
+                self.store.write_local(number, sent, changes)
         if last or number % self.settings.checkpoint_every == 0:
             self._save(number)
         self._tell("round", number, text="; ".join(server.notes))
@@ -215,26 +225,43 @@ class Loop:
             self._tell("trained", self.server.round)
 
     def _watched(
-        self, replies: Iterator[Reply], losses: dict[str, float], rows: list[dict[str, Any]]
+        self,
+        replies: Iterator[Reply],
+        losses: dict[str, float],
+        rows: list[dict[str, Any]],
+        changes: dict[str, Tensor],
     ) -> Iterator[Reply]:
-        """Note training losses and the results of the silos' own models as the updates pass by."""
+        """Note training losses, the results of the silos' own models and, where they are kept, updates as they pass."""
         for reply in replies:
             if isinstance(reply.answer, Message):
+                if self.evaluate.keep_local:
+                    changes[reply.silo] = reply.answer.tensors[MODEL].clone()
                 losses[reply.silo] = float(reply.answer.numbers["loss"])
                 rows += self._rows(reply.silo, "personal", reply.answer)
             yield reply
             del reply
 
-    def _evaluate(self, number: int) -> list[dict[str, Any]]:
-        """The global model at every silo, trained or not, and at the unseen ones."""
-        if not self.server.layout.size:  # nothing is shared, so there is no global model to measure
-            return []
-        messages = rounds.open_evaluation(self.server, self.federation.names, self.federation.unseen_names)
-        rows = []
-        for reply in self._exchange("evaluate", messages):
+    def _measured(self, model: str, kind: str, messages: dict[str, Message]) -> list[dict[str, Any]]:
+        """What silos find of a model in an exchange of this kind."""
+        found = []
+        for reply in self._exchange(kind, messages) if messages else ():
             if isinstance(reply.answer, Message):
-                rows += self._rows(reply.silo, "global", reply.answer)
-        return rows
+                found += self._rows(reply.silo, model, reply.answer)
+        return found
+
+    def _evaluation(self) -> dict[str, Message]:
+        """The global model to every silo, trained or not, and to the unseen ones."""
+        if not self.server.layout.size:  # nothing is shared, so there is no global model to measure
+            return {}
+        return rounds.open_evaluation(self.server, self.federation.names, self.federation.unseen_names)
+
+    def _personalisation(self, asks: dict[str, Number]) -> dict[str, Message]:
+        return rounds.open_personalisation(self.server, self.federation.names, asks)
+
+    def _adaptation(self) -> dict[str, Message]:
+        if not self.server.method.owners("adapt"):
+            return {}
+        return rounds.open_adaptation(self.server, self.federation.unseen_names)
 
     def _rows(self, name: str, model: str, answer: Message) -> list[dict[str, Any]]:
         found = []
@@ -264,10 +291,12 @@ class Loop:
             self._tell("saved", number)
 
     def _save_personal(self) -> None:
+        """Silos' own models as the answers of this round brought them: the last, or the best so far."""
         assert self.store is not None
-        layout, _ = self.blueprint.start()
-        for name, vector in self.engine.personal.items():
-            self.store.write_model(f"personal/{name}", vector, layout)
+        layout = self.blueprint.start()[0] if self.engine.personal else self.server.layout
+        for (which, name), vector in self.engine.personal.items():
+            self.store.write_model(("personal", which, name), vector, layout)
+        self.engine.personal.clear()
 
     def _restore(self) -> int:
         """Take up the last checkpoint; returns the number of rounds it holds."""

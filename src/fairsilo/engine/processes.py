@@ -81,7 +81,7 @@ class Processes:
         self.timeout = timeout
         self.strict = strict
         self.memory: dict[str, Memory] = {}
-        self.personal: dict[str, Tensor] = {}
+        self.personal: dict[tuple[str, str], Tensor] = {}
 
     def ask(self, kind: str, round_: int, messages: dict[str, Message]) -> Iterator[Reply]:
         names = sorted(messages)
@@ -152,8 +152,7 @@ class Processes:
         name = str(worker.silo)
         if answer.memory:
             self.memory[name] = answer.memory
-        if answer.personal is not None:
-            self.personal[name] = answer.personal
+        self.personal |= {(which, name): vector for which, vector in (answer.saved or {}).items()}
         if self.strict and isinstance(answer.message, Failure):
             worker.silo = None
             raise RuntimeError(f"silo {name}: {answer.message.detail}")

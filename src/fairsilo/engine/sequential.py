@@ -19,7 +19,7 @@ class Sequential:
     def __init__(self, blueprint: Blueprint, federation: Federation, strict: bool = False) -> None:
         self.host = Host(blueprint, federation, strict)
         self.memory: dict[str, Memory] = {}
-        self.personal: dict[str, Tensor] = {}
+        self.personal: dict[tuple[str, str], Tensor] = {}
 
     def ask(self, kind: str, round_: int, messages: dict[str, Message]) -> Iterator[Reply]:
         """Replies in name order, each silo starting when the one before it was taken."""
@@ -28,8 +28,7 @@ class Sequential:
             answer = self.host.answer(name, Request(kind, round_, messages[name]), self.memory.get(name, Memory()))
             if answer.memory:
                 self.memory[name] = answer.memory
-            if answer.personal is not None:
-                self.personal[name] = answer.personal
+            self.personal |= {(which, name): vector for which, vector in (answer.saved or {}).items()}
             reply = Reply(name, answer.message, time.perf_counter() - begun)
             del answer  # only the caller decides how long an update lives
             yield reply

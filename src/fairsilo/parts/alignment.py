@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 GAMMAS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -22,6 +25,18 @@ def deep_coral(one: Tensor, other: Tensor) -> Tensor:
 def mmd(one: Tensor, other: Tensor, gammas: tuple[float, ...] = GAMMAS) -> Tensor:
     """Maximum mean discrepancy with a sum of Gaussian kernels."""
     return _kernel(one, one, gammas) + _kernel(other, other, gammas) - 2 * _kernel(one, other, gammas)
+
+
+def reversed_gradient(features: Tensor) -> Tensor:
+    """The features, with a gradient of the other sign: who descends through it ascends before it."""
+    return 2 * features.detach() - features
+
+
+def adversarial(one: Tensor, other: Tensor, adversary: Callable[[Tensor], Tensor]) -> Tensor:
+    """How well an adversary tells the two sets apart (its cross-entropy): it learns to, the features learn to hide."""
+    logits = torch.cat([adversary(reversed_gradient(one)), adversary(other.detach())]).flatten()
+    truth = torch.cat([logits.new_ones(len(one)), logits.new_zeros(len(other))])
+    return F.binary_cross_entropy_with_logits(logits, truth)
 
 
 ALIGNMENTS = {"coral": coral, "deep-coral": deep_coral, "mmd": mmd}

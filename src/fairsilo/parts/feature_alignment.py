@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairsilo.config import setting
 from fairsilo.models.networks import Output
 from fairsilo.part import Part
-from fairsilo.parts.alignment import ALIGNMENTS
+from fairsilo.parts.alignment import ALIGNMENTS, adversarial
+from fairsilo.parts.heads import linear_head
 from fairsilo.silo import Batch, Silo
+from fairsilo.vectors import AUXILIARY
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,15 @@ class FeatureAlignment(Part):
     formula = "L(w; x) + lambda Align(h(x; phi_received), h(x; phi))"
     needs_features = True
 
-    align: str = setting("coral", "how features are compared", choices=tuple(ALIGNMENTS))
+    align: str = setting("coral", "how features are compared", choices=(*ALIGNMENTS, "adversarial"))
     align_weight: float = setting(1.0, "weight of the term (lambda)", low=0)
+
+    def modules(self, network: nn.Module) -> dict[str, nn.Module]:
+        """An adversary's is a small classifier of global against local features, private to its silo."""
+        if self.align != "adversarial":
+            return {}
+        width = linear_head(self.name, network).in_features
+        return {"adversary": nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 1))}
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         if len(batch.targets) < 2 or not self.align_weight:  # a covariance needs two samples
@@ -32,4 +41,8 @@ class FeatureAlignment(Part):
         fixed = silo.reference(batch.inputs, silo.start).features
         assert fixed is not None
         assert output.features is not None
-        return loss + self.align_weight * ALIGNMENTS[self.align](output.features.flatten(1), fixed.flatten(1))
+        local, fixed = output.features.flatten(1), fixed.flatten(1)
+        if self.align == "adversarial":
+            adversary = silo.model.module.get_submodule(f"{AUXILIARY}.{self.name}.adversary")
+            return loss + self.align_weight * adversarial(local, fixed, adversary)
+        return loss + self.align_weight * ALIGNMENTS[self.align](local, fixed)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
-from fairsilo.optimizers import make_optimizer
+from fairsilo.optimizers import kept_optimizer
 from fairsilo.part import Part
 from fairsilo.round import gradient
 from fairsilo.silo import Batch, Silo
@@ -32,13 +32,13 @@ class MetaLearning(Part):
     meta_base: str = setting("start", "where the second step is applied", choices=("start", "prime"))
 
     def train(self, silo: Silo) -> Tensor:
-        optimizer = make_optimizer(silo)
         silo.model.train()
         total = torch.zeros((), dtype=torch.float64, device=silo.device)
-        for first, second in self._pairs(silo):
-            total += self._gradient(silo, first, second)
-            optimizer.step()
-            silo.steps += 1
+        with kept_optimizer(silo) as optimizer:
+            for first, second in self._pairs(silo):
+                total += self._gradient(silo, first, second)
+                optimizer.step()
+                silo.steps += 1
         return total / max(silo.steps, 1)
 
     def _gradient(self, silo: Silo, first: Batch, second: Batch) -> Tensor:

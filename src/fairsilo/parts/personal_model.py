@@ -24,12 +24,17 @@ class PersonalModel(Part):
     about = "personal"
 
     lam: float = setting(0.1, "pull of the personal model towards the shared one", low=0)
+    aggregate_personal: bool = setting(False, "the personal models are averaged, as in FedHEAL's and GRACE's tables")
 
     def train(self, silo: Silo) -> Tensor:
-        loss = descend(silo)
         own = silo.memory.of(self).get("model", silo.start)
-        silo.memory.of(self)["model"] = pulled(silo, own, self.lam, silo.start_parameters)
-        return loss
+        model, loss = pulled(silo, own, self.lam, silo.start_parameters)
+        silo.memory.of(self)["model"] = model
+        if self.aggregate_personal:
+            silo.model.load(model)
+            return loss
+        silo.steps = 0  # those of the model that is sent are counted
+        return descend(silo)
 
     def personal(self, silo: Silo, vector: Tensor) -> Tensor:
         model: Tensor = silo.memory.of(self)["model"]

@@ -1,0 +1,51 @@
+"""BatchNorm at test time: what DSBN, Tent and IOP-FL's outside part have in common."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from fairsilo.errors import FairsiloError
+from fairsilo.silo import Silo
+from fairsilo.vectors import BATCH_NORMS, Layout, Slot
+
+
+def is_batch_norm(slot: Slot) -> bool:
+    return slot.group == "batch-norm"
+
+
+def require_batch_norms(part: str, layout: Layout) -> None:
+    if not any(is_batch_norm(slot) and slot.role == "buffer" for slot in layout.slots):
+        raise FairsiloError(
+            f"{part} adapts batch normalisation, and the network has no BatchNorm with running statistics"
+        )
+
+
+def batch_norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    return [one for one in module.modules() if isinstance(one, BATCH_NORMS)]
+
+
+def use_batch_statistics(module: nn.Module) -> None:
+    """Evaluation mode, but for BatchNorm, which normalises by what it sees."""
+    module.eval()
+    for norm in batch_norms(module):
+        norm.train()
+
+
+def mean_entropy(logits: Tensor) -> Tensor:
+    """Of the predicted distributions."""
+    return -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
+
+
+def estimate_statistics(silo: Silo, inputs: list[Tensor]) -> None:
+    """Running statistics from these batches alone, each counting alike."""
+    norms = batch_norms(silo.model.module)
+    momenta = [norm.momentum for norm in norms]
+    use_batch_statistics(silo.model.module)
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the cumulative mean
+    for batch in inputs:
+        silo.forward(batch)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    silo.model.eval()
