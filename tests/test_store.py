@@ -343,7 +343,8 @@ def test_a_second_kill_after_the_moves_still_leaves_the_newest(tmp_path: Path) -
 def test_silo_names_cannot_leave_the_folder(tmp_path: Path) -> None:
     layout = Layout([Slot("w", (2,), "parameter")])
     Store(tmp_path).write_model(("personal", "last", "../../x y"), torch.ones(2), layout)
-    assert [path.name for path in (tmp_path / "models" / "personal" / "last").iterdir()] == ["..%2F..%2Fx y.safetensors"]
+    found = (tmp_path / "models" / "personal" / "last").iterdir()
+    assert [path.name for path in found] == ["..%2F..%2Fx y.safetensors"]
     assert Store(tmp_path).read_model(("personal", "last", "../../x y"))["w"].tolist() == [1.0, 1.0]
 
 

@@ -197,6 +197,130 @@ def datasets(
         console.print(f"  {domain_name}: " + ", ".join(f"{n} {split}" for split, n in counts.items()), highlight=False)
 
 
+RunFolder = Annotated[Path, typer.Argument(help="the folder of a finished run")]
+OfSilo = Annotated[str | None, typer.Option("--silo", help="use this silo's own model instead of the global one")]
+Which = Annotated[str, typer.Option("--model", help="which of a silo's own models: best (by validation) or last")]
+NewData = Annotated[
+    str,
+    typer.Option("--data", help="PATH/class/image, PATH/domain/class/image, an index, packed files, or glyphs:street"),
+]
+
+
+@app.command()
+def predict(
+    folder: RunFolder,
+    images: Annotated[list[Path], typer.Argument(help="image files, or folders of them")],
+    silo: OfSilo = None,
+    model: Which = "best",
+    as_json: AsJson = False,
+) -> None:
+    """Classify images with the global model of a run, or with a silo's own."""
+    _check_which(model)
+    from fairsilo.data.newcomer import read_images
+    from fairsilo.report.tables import predictions_table
+    from fairsilo.trained import Trained
+
+    trained = Trained(folder)
+    names, pixels = read_images(images, trained.size)
+    found = trained.predict(pixels, silo, model).tolist()
+    rows = [
+        {"image": name, "probabilities": dict(zip(trained.classes, p, strict=True))}
+        for name, p in zip(names, found, strict=True)
+    ]
+    if as_json:
+        print(json.dumps(rows))  # noqa: T201
+        return
+    console.print(predictions_table(rows))
+
+
+@app.command()
+def evaluate(
+    folder: RunFolder,
+    data: NewData,
+    silo: OfSilo = None,
+    model: Which = "best",
+    adapt: Annotated[
+        str | None, typer.Option("--adapt", help="adapt at test time first: dsbn, tent(adapt_lr=0.01)")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a run's global model, or a silo's own, on labelled data that it never saw."""
+    _check_which(model)
+    from fairsilo.data.newcomer import read_newcomer
+    from fairsilo.report.tables import measures_table
+    from fairsilo.trained import Trained
+
+    trained = Trained(folder)
+    rows = trained.evaluate(read_newcomer(data, trained.classes, trained.size), silo, model, adapt)
+    if as_json:
+        print(json.dumps(rows))  # noqa: T201
+        return
+    console.print(measures_table(rows))
+
+
+@app.command()
+def personalise(
+    folder: RunFolder,
+    data: NewData,
+    name: Annotated[str | None, typer.Option("--name", help="of the new silo; by default its domain's")] = None,
+    validation: Annotated[float, typer.Option(help="share of the training samples kept for validation")] = 0.15,
+    test: Annotated[float, typer.Option(help="share of the samples kept for testing, where the data do not say")] = 0.2,
+    as_json: AsJson = False,
+) -> None:
+    """Let a new silo join a finished run: its own model from the global one, by the method's own rule."""
+    from fairsilo.data.newcomer import read_newcomer
+    from fairsilo.report.tables import personalised_table
+    from fairsilo.trained import Trained
+
+    trained = Trained(folder)
+    domains = read_newcomer(data, trained.classes, trained.size)
+    if name and len(domains) > 1:
+        raise FairsiloError(f"{data} has {len(domains)} domains, and --name names one silo; give one domain")
+    found = [trained.personalise(name or key, domain, validation, test) for key, domain in domains.items()]
+    if as_json:
+        print(json.dumps(found))  # noqa: T201
+        return
+    console.print(personalised_table(found))
+    for one in found:
+        console.print(f"model: {one['model']}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def figure(
+    name: Annotated[str, typer.Argument(help="a figure, or `all`; without a run: `list`")],
+    folder: Annotated[Path | None, typer.Argument(help="a finished run with evaluate.keep_local=true")] = None,
+    options: Annotated[list[str] | None, typer.Argument(help="options as key=value")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a diagnostic of a run as SVG, PNG and CSV, and put it into the report."""
+    from fairsilo.report.figures import FIGURES, options_of, write_figure
+
+    if name == "list":
+        for key, diagram in FIGURES.items():
+            console.print(f"{key}: {diagram.about}", markup=False, highlight=False, soft_wrap=True)
+        return
+    if folder is None:
+        raise FairsiloError(f"`fairsilo figure {name}` needs the folder of a run")
+    names = list(FIGURES) if name == "all" else [name]
+    chosen = {one: options_of(one, options or ()) for one in names}
+    from fairsilo.report.page import write_report
+    from fairsilo.trained import Replayed
+
+    replay = Replayed(folder)
+    written = [path for one in names for path in write_figure(one, replay, folder / "figures", **chosen[one])]
+    page = write_report(folder)
+    if as_json:
+        print(json.dumps({"files": [str(path) for path in written], "report": str(page)}))  # noqa: T201
+        return
+    for path in (*written, page):
+        console.print(str(path), markup=False, highlight=False, soft_wrap=True)
+
+
+def _check_which(model: str) -> None:
+    if model not in ("best", "last"):
+        raise FairsiloError(f"--model is {model!r}; it must be best or last")
+
+
 @contextmanager
 def _interruptible(resume: str) -> Iterator[None]:
     """Ctrl-C ends with the way to go on; the folder is whole at any instant."""
@@ -228,9 +352,10 @@ def _write_comparison(folder: Path) -> Path:
 
 
 def _show_comparison(content: dict[str, Any], page: Path) -> None:
-    from fairsilo.report.tables import comparison_table
+    from fairsilo.report.tables import comparison_table, held_out_tables
 
-    console.print(comparison_table(content))
+    for table in (*held_out_tables(content), comparison_table(content)):
+        console.print(table)
     console.print(f"page: {page}", highlight=False, soft_wrap=True)
     console.print(f"also as CSV, LaTeX and JSON: {page.parent}/comparison.*", highlight=False, soft_wrap=True)
 

@@ -213,6 +213,10 @@ def _run_one(
         "method": method.name,
         "method_sends": list(method.sends),
         "about": method.about,
+        "classes": list(federation.classes),
+        "shape": list(shape_of(federation)),
+        "silos": list(federation.names),
+        "unseen": list(federation.unseen_names),
         "fingerprint": mark,
         "version": __version__,
         "torch": torch.__version__,
@@ -237,12 +241,20 @@ def _run_one(
 
 def blueprint(experiment: Experiment, federation: Federation, maker: ModelMaker | None = None) -> Blueprint:
     """What every silo must know, from the settings and the data's own shape."""
-    inputs = federation.silos[0].train.inputs
+    return plan_of(experiment, len(federation.classes), shape_of(federation), maker)
+
+
+def shape_of(federation: Federation) -> tuple[int, ...]:
+    """Of one sample."""
+    return tuple(federation.silos[0].train.inputs.shape[1:])
+
+
+def plan_of(experiment: Experiment, classes: int, shape: tuple[int, ...], maker: ModelMaker | None = None) -> Blueprint:
     return Blueprint(
         method=methods.method(experiment.method),
         model=maker or experiment.model,
-        task=Classify(len(federation.classes), experiment.evaluate.metric),
-        channels=inputs.shape[1] if inputs.dim() > 1 else 1,
+        task=Classify(classes, experiment.evaluate.metric),
+        channels=shape[0] if shape else 1,
         training=experiment.train,
         seed=experiment.seed,
         augment=experiment.data.augment,

@@ -109,7 +109,7 @@ def federate(
             nothing = _take(domain, torch.empty(0, dtype=torch.long))
             unseen.append(SiloData(name, name, nothing, nothing, Split(domain.inputs, domain.targets)))
         else:
-            silos += _divide(domain, silos_per_domain, validation, test, seed)
+            silos += divide(domain, silos_per_domain, validation, test, seed)
     return Federation(dataset.name, dataset.classes, tuple(silos), tuple(unseen), dataset.task)
 
 
@@ -136,7 +136,8 @@ def held_out_domains(dataset: Dataset, held_out: str | None) -> tuple[str, ...]:
     return chosen
 
 
-def _divide(domain: Domain, count: int, validation: float, test: float, seed: int) -> list[SiloData]:
+def divide(domain: Domain, count: int, validation: float, test: float, seed: int) -> list[SiloData]:
+    """The silos of one domain, with the splits that the data leave open carved out."""
     if domain.silo is not None and count > 1:
         raise FairsiloError(
             f"data.silos_per_domain is {count}, but the data of {domain.name!r} name their own silos; leave it at 1"

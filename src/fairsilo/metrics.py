@@ -176,6 +176,18 @@ def headline(summary: Mapping[str, Any]) -> dict[str, float | None]:
     }
 
 
+def by_held_out(cells: Sequence[Mapping[str, Any]], method: str, key: str) -> dict[str, float | None]:
+    """A row of a paper's table: held-out domain -> mean over seeds of a method's headline, and the `mean` of these."""
+    found: dict[str, list[float]] = {}
+    for cell in cells:
+        if cell["method"] == method:
+            value = headline(cell["summary"])[key]
+            found.setdefault(cell["held_out"], []).extend([] if value is None else [value])
+    means = {domain: mean(values) if values else None for domain, values in found.items()}
+    known = [value for value in means.values() if value is not None]
+    return means | {"mean": mean(known) if known else None}
+
+
 def compare_cells(methods: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Per method and headline: mean and standard deviation over cells, and the paired difference to the first method.
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from fairsilo import streams
 from fairsilo.errors import StoppedError
 from fairsilo.messages import MODEL, Message, Number, Reply
+from fairsilo.models.networks import Output
 from fairsilo.optimizers import kept_optimizer
 from fairsilo.part import Part
 from fairsilo.screening import finite
@@ -229,11 +230,25 @@ def measure(silo: Silo, split: str) -> Measure:
     silo.model.eval()
     total: Tensor | None = None
     for batch in silo.evaluation_batches(silo.data.split(split)):
-        tally = silo.task.tally(silo.forward(_seen(silo, batch, False)).prediction, batch.targets)
+        tally = silo.task.tally(predicted(silo, batch), batch.targets)
         total = tally if total is None else total + tally
     if total is None:
         raise ValueError(f"silo {silo.name!r} has no {split} samples to measure a model on")
     return silo.task.measure(total)
+
+
+def output_of(silo: Silo, batch: Batch) -> Output:
+    """What the model held makes of a batch, as at evaluation."""
+    return silo.forward(_seen(silo, batch, False))
+
+
+def predicted(silo: Silo, batch: Batch) -> Tensor:
+    return output_of(silo, batch).prediction
+
+
+def read_measure(message: Message, key: str) -> Measure:
+    loss, metric, samples = (message.numbers[f"{key}.{what}"] for what in ("loss", "metric", "samples"))
+    return Measure(float(loss), float(metric), int(samples))
 
 
 def write_measure(message: Message, key: str, found: Measure) -> None:

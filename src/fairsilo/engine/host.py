@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairsilo import round as rounds
 from fairsilo import streams
 from fairsilo.config import TrainSettings
-from fairsilo.federation import Federation
+from fairsilo.federation import Federation, SiloData
 from fairsilo.messages import Failure, Message, Request
 from fairsilo.models.networks import as_output, build
 from fairsilo.part import Facts, Method
@@ -76,6 +76,24 @@ class Blueprint:
         module = self.network(self.method.server_model)
         return FlatModel(module, Layout.of(module), self.device)
 
+    def silo(self, model: FlatModel, data: SiloData, request: Request, memory: Memory) -> Silo:
+        """A silo ready to answer one request, with a copy of its memory."""
+        return Silo(
+            data=data,
+            model=model,
+            method=self.method,
+            task=self.task,
+            training=self.training,
+            memory=memory.copy(),
+            message=request.message,
+            round=request.round,
+            rounds=self.training.rounds,
+            seed=self.seed,
+            untrained=lambda: self.start()[1],  # rarely needed and as large as the model: made on demand
+            augment=self.augment,
+            evaluation_batch=self.evaluation_batch,
+        )
+
 
 class Answer(NamedTuple):
     message: Message | Failure
@@ -99,21 +117,7 @@ class Host:
         on_server_model = request.message.numbers.get("network") == "server" and self.server_model is not None
         model = self.server_model if on_server_model else self.model
         assert model is not None
-        silo = Silo(
-            data=self.federation[name],
-            model=model,
-            method=plan.method,
-            task=plan.task,
-            training=plan.training,
-            memory=memory.copy(),
-            message=request.message,
-            round=request.round,
-            rounds=plan.training.rounds,
-            seed=plan.seed,
-            untrained=lambda: plan.start()[1],  # rarely needed and as large as the model: made on demand
-            augment=plan.augment,
-            evaluation_batch=plan.evaluation_batch,
-        )
+        silo = plan.silo(model, self.federation[name], request, memory)
         try:
             with streams.ambient(plan.seed, request.round, name, request.kind):
                 message = rounds.EXCHANGE[request.kind](silo)

@@ -10,7 +10,7 @@ from typing import Any
 from fairsilo import __version__
 from fairsilo.comparison import composed
 from fairsilo.errors import FairsiloError
-from fairsilo.metrics import HEADLINES, compare_cells, headline, mean
+from fairsilo.metrics import HEADLINES, by_held_out, compare_cells, headline, mean
 from fairsilo.report.blocks import cells, document, heads, listed, paragraph, points, ranges, section, table
 from fairsilo.report.charts import signed, text, usable
 from fairsilo.report.tables import SELECTIONS
@@ -37,7 +37,8 @@ def read_comparison(folder: Path) -> dict[str, Any]:
 def page(content: Content) -> str:
     """The whole document."""
     grid = content.get("grid")
-    body = header(content) + (heat(content, grid) if grid else "") + headlines(content) + raw(content)
+    body = header(content) + (heat(content, grid) if grid else "") + headlines(content) + by_domain(content)
+    body += raw(content)
     return document(title(content), body, f"<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n")
 
 
@@ -122,6 +123,27 @@ def degrees(content: Content) -> str:
     """Which standard deviation over silos and domains, by its degrees of freedom."""
     found = sorted({int(cell["summary"]["ddof"]) for cell in content["cells"]})
     return "ddof " + " or ".join(map(str, found))
+
+
+# ------------------------------------------------------------------------------------------------- by held-out domain
+def by_domain(content: Content) -> str:
+    """Methods x held-out domains, one table per headline; nothing where a single domain was held out."""
+    domains = list(content["held_out"])
+    if len(domains) < 2:
+        return ""
+    drawn = []
+    for key in HEADLINES:
+        unit = "standard deviation over silos in points, lower is more even" if key == "fairness" else "percent"
+        rows = []
+        for name in content["methods"]:
+            found = by_held_out(content["cells"], name, key)
+            values = [number(found.get(domain)) for domain in domains]
+            line = cells(values) + cells([number(found["mean"])], first=True)
+            rows.append(f'<tr><th scope="row">{text(name)}</th>{line}</tr>\n')
+        head = f'<tr><th scope="col">method</th>{heads(domains)}{heads(["mean"], True)}</tr>'
+        drawn.append(f"<h3>{key.capitalize()}: {unit}</h3>\n{table(head, rows)}")
+    about = f"Each domain held out in turn, mean over {counted(len(content['seeds']), 'seed')}."
+    return section("held-out", "By held-out domain", paragraph(about), *drawn)
 
 
 # -------------------------------------------------------------------------------------------------------- heat tables

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from fairsilo.report.blocks import (
     Run,
     cells,
     document,
+    figure,
     heads,
     kind_of,
     listed,
@@ -26,6 +27,7 @@ from fairsilo.report.blocks import (
     table,
 )
 from fairsilo.report.charts import duration, plain, text
+from fairsilo.report.figures import Drawn, figures_in
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
 from fairsilo.store import Store
 
@@ -38,7 +40,7 @@ def write_report(folder: Path) -> Path:
     beside = folder / "baseline"
     baseline = read_run(beside, like=run) if beside.is_dir() and _holds_run(beside) else None
     raw = (folder / "config.yaml").read_text(encoding="utf-8") if (folder / "config.yaml").exists() else ""
-    return Store(folder).write_text("report.html", page(run, baseline, raw))
+    return Store(folder).write_text("report.html", page(run, baseline, raw, figures_in(folder / "figures")))
 
 
 def _holds_run(folder: Path) -> bool:
@@ -63,7 +65,7 @@ def usable_row(row: Mapping[str, Any]) -> bool:
     return all(isinstance(row.get(key), int | float) for key in ("round", "metric", "loss"))
 
 
-def page(run: Run, baseline: Run | None, raw_config: str) -> str:
+def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = ()) -> str:
     """The whole document."""
     title = f"{run.method} against {baseline.method}" if baseline else run.method
     body = "".join(
@@ -75,6 +77,7 @@ def page(run: Run, baseline: Run | None, raw_config: str) -> str:
             domains(run, baseline),
             weights(run),
             gap_section(run, baseline),
+            diagnostics(diagrams),
             costs(run, baseline),
             failures(run, baseline),
             sent(run, baseline),
@@ -197,12 +200,14 @@ def generalisation(run: Run, baseline: Run | None) -> str:
     words = (
         f"± standard deviation over the last {count} evaluations of this run" if count > 1 else "a single evaluation"
     )
+    before = found.get("unadapted")
     return card(
         "Generalisation",
         question,
         with_spread(found["mean"], spread),
         against(found["mean"], other, baseline),
         paragraph(f"{run.metric} {said}; {words}"),
+        paragraph(f"adapted at test time, without labels; before that {share(before)}") if before is not None else "",
     )
 
 
@@ -278,7 +283,20 @@ def silo_table(run: Run, baseline: Run | None) -> str:
 
 
 def results_cells(silo: Mapping[str, Any]) -> str:
-    return cells([share(silo.get("global")), share(silo.get("personal")), plain(silo.get("gap"))], first=True)
+    shared = share(silo.get("global"))
+    if silo.get("adapted") is not None:
+        shared = f"{share(silo['adapted'])} (unadapted {shared})"
+    return cells([shared, share(silo.get("personal")), plain(silo.get("gap"))], first=True)
+
+
+# ------------------------------------------------------------------------------------------------------ diagnostics
+def diagnostics(diagrams: Sequence[Drawn]) -> str:
+    """What `fairsilo figure` drew of this run."""
+    if not diagrams:
+        return ""
+    drawn = "".join(figure(one.title, one.svg, caption=one.about) for one in diagrams)
+    about = "Drawn from the local models that the run kept; numbers as CSV, and the drawings, are in figures/."
+    return section("diagnostics", "Diagnostics", paragraph(about), f'<div class="figures wide">\n{drawn}</div>\n')
 
 
 # ----------------------------------------------------------------------------------------------------- 9 failures

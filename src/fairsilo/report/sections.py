@@ -56,7 +56,11 @@ def curves(run: Run, baseline: Run | None) -> str:
     unseen = [silo["silo"] for silo in run.summary["silos"] if silo["unseen"]]
     accuracy = f"{run.metric}, %"
     if unseen:
-        kinds.append(("Generalisation: global model, unseen domain", accuracy, [means_of(p, unseen) for p in shared]))
+        adapted = [history(item, "adapted", "test") for item, _ in runs]
+        outside = [
+            {n: values | new.get(n, {}) for n, values in p.items()} for p, new in zip(shared, adapted, strict=True)
+        ]
+        kinds.append(("Generalisation: global model, unseen domain", accuracy, [means_of(p, unseen) for p in outside]))
     kinds.append(("Personalisation: mean of the silos' own models", accuracy, [means_of(p) for p in own]))
     kinds.append(("Global model, mean over the training silos", accuracy, [means_of(p, run.silos) for p in shared]))
     losses = [{int(r["round"]): dict(r.get("train_loss") or {}) for r in item.rounds} for item, _ in runs]

@@ -10,7 +10,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from fairsilo.metrics import HEADLINES, compare_cells, headline
+from fairsilo.metrics import HEADLINES, by_held_out, compare_cells, headline
 
 SELECTIONS = {
     "last": "last round",
@@ -50,9 +50,33 @@ def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapp
         cells = []
         for rows in by_silo:
             found = rows.get(row["silo"], {})
-            cells += [percent(found.get("global")), percent(found.get("personal"))]
+            cells += [_adapted(found), percent(found.get("personal"))]
         table.add_row(escape(label), *cells)
     return table
+
+
+def _adapted(silo: Mapping[str, Any]) -> str:
+    """The global model's result and, where it was adapted at test time, what became of it."""
+    plain = percent(silo.get("global"))
+    return plain if silo.get("adapted") is None else f"{plain} -> {percent(silo['adapted'])}"
+
+
+def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
+    """As papers have it: methods x held-out domains with their mean, one table per headline."""
+    tables = []
+    for key in HEADLINES if len(comparison["held_out"]) > 1 else ():
+        unit = "std over silos in points, lower is more even" if key == "fairness" else "percent"
+        title = f"{key} by held-out domain: {unit}, mean over {len(comparison['seeds'])} seeds"
+        table = Table(title=title, title_justify="left")
+        table.add_column("method")
+        for name in (*comparison["held_out"], "mean"):
+            table.add_column(escape(name), justify="right")
+        for method in comparison["methods"]:
+            found = by_held_out(comparison["cells"], method, key)
+            values = [percent(found.get(name)) for name in (*comparison["held_out"], "mean")]
+            table.add_row(escape(method), *values)
+        tables.append(table)
+    return tables
 
 
 def comparison_table(comparison: Mapping[str, Any]) -> Table:
@@ -138,4 +162,40 @@ def methods_table(descriptions: Sequence[Mapping[str, Any]]) -> Table:
     for found in descriptions:
         settings = ", ".join(dict.fromkeys(f"{item['name']}={item['default']}" for item in found["settings"]))
         table.add_row(found["name"], found["idea"], settings, found["results_about"])
+    return table
+
+
+def predictions_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """The likeliest class of each image, its probability, and the runner-up."""
+    table = Table()
+    table.add_column("image", overflow="fold")
+    for column in ("class", "probability", "then", "probability"):
+        table.add_column(column, justify="right" if column == "probability" else "left")
+    for row in rows:
+        ranked = sorted(row["probabilities"].items(), key=lambda item: -item[1])[:2]
+        cells = [text for name, value in ranked for text in (escape(name), f"{value:.3f}")]
+        table.add_row(escape(row["image"]), *cells)
+    return table
+
+
+def measures_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """A model on several domains."""
+    table = Table()
+    for column in ("domain", "model", "metric, %", "loss", "samples"):
+        table.add_column(column, justify="left" if column in ("domain", "model") else "right")
+    for row in rows:
+        numbers = [percent(row["metric"]), f"{row['loss']:.4f}", f"{row['samples']:,}"]
+        table.add_row(escape(row["domain"]), escape(row["model"]), *numbers)
+    return table
+
+
+def personalised_table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """New silos: the global model there, and their own."""
+    table = Table(title="metric in percent on the new silo's own data", title_justify="left")
+    for column in ("silo", "training samples", "split", "global model", "own model"):
+        table.add_column(column, justify="left" if column in ("silo", "split") else "right")
+    for one in found:
+        for split, own in one["personal"].items():
+            shared = one["global"].get(split, {}).get("metric")
+            table.add_row(escape(one["silo"]), f"{one['samples']:,}", split, percent(shared), percent(own["metric"]))
     return table

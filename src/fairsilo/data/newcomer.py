@@ -1,0 +1,94 @@
+"""Data for a model that is trained already: one domain or several, with classes the model knows, not all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fairsilo.data import DATASETS, INDEX_SUFFIXES, load
+from fairsilo.data.dataset import UNDECIDED, Domain
+from fairsilo.data.folder import SUFFIXES
+from fairsilo.data.reading import Stack, size_limit
+from fairsilo.errors import FairsiloError, nearest
+
+
+def read_newcomer(source: str, classes: Sequence[str], size: int | None) -> dict[str, Domain]:
+    """Domains by name from PATH/class/image, PATH/domain/class/image, an index, packed files, or `glyphs:street`."""
+    name, _, wanted = source.partition(":")
+    path = Path(source)
+    if name in DATASETS and not path.exists():
+        found = load(name=name, size=size)
+        if wanted and wanted not in found.domains:
+            raise FairsiloError(f"{name} has no domain {wanted!r}{nearest(wanted, found.domains)}")
+        chosen = {key: domain for key, domain in found.domains.items() if not wanted or key == wanted}
+        return _renumbered(chosen, found.classes, classes, source)
+    if path.suffix.lower() in INDEX_SUFFIXES and path.is_file():
+        found = load(index=source, size=size)
+        return _renumbered(found.domains, found.classes, classes, source)
+    if path.is_dir() and any(path.glob("*.npz")):
+        found = load(packed=source, size=size)
+        return _renumbered(found.domains, found.classes, classes, source)
+    if not path.is_dir():
+        raise FairsiloError(f"{source} is no folder; give PATH/class/image or PATH/domain/class/image")
+    return _folders(path, classes, size)
+
+
+def read_images(sources: Iterable[Path], size: int | None) -> tuple[list[str], Tensor]:
+    """Image files, and those inside folders, in name order: their paths and their pixels."""
+    files: list[Path] = []
+    for source in sources:
+        if source.is_dir():
+            inside = sorted(file for file in source.rglob("*") if file.suffix.lower() in SUFFIXES)
+            if not inside:
+                raise FairsiloError(f"{source} holds no image ({' '.join(SUFFIXES)})")
+            files += inside
+        elif source.exists():
+            files.append(source)
+        else:
+            raise FairsiloError(f"{source} does not exist")
+    stack = Stack(size)
+    with size_limit():
+        for file in files:
+            stack.add(file, str(file))
+    return [str(file) for file in files], stack.take()
+
+
+def _folders(path: Path, classes: Sequence[str], size: int | None) -> dict[str, Domain]:
+    inside = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if not inside:
+        raise FairsiloError(f"{path} holds no folders; give PATH/class/image or PATH/domain/class/image")
+    if set(inside) & set(classes):  # class folders: all of it is one domain
+        return {path.resolve().name: _domain(path, path.resolve().name, classes, size)}
+    return {name: _domain(path / name, name, classes, size) for name in inside}
+
+
+def _domain(path: Path, name: str, classes: Sequence[str], size: int | None) -> Domain:
+    stack, targets = Stack(size), []
+    with size_limit():
+        for folder in sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")):
+            label = _number(folder.name, classes, path)
+            for file in sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES):
+                stack.add(file, str(file))
+                targets.append(label)
+    if not targets:
+        raise FairsiloError(f"{path} holds no image in a folder of a class")
+    split = torch.full((len(targets),), UNDECIDED, dtype=torch.int8)
+    return Domain(name, stack.take(), torch.tensor(targets), split)
+
+
+def _renumbered(
+    domains: dict[str, Domain], theirs: Sequence[str], ours: Sequence[str], where: str
+) -> dict[str, Domain]:
+    number = torch.tensor([_number(name, ours, where) for name in theirs])
+    return {name: Domain(name, one.inputs, number[one.targets], one.split, one.group) for name, one in domains.items()}
+
+
+def _number(name: str, classes: Sequence[str], where: object) -> int:
+    if name not in classes:
+        raise FairsiloError(
+            f"{where} has the class {name!r}, which the model was not trained for{nearest(name, classes)}"
+        )
+    return list(classes).index(name)
