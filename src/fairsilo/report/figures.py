@@ -79,6 +79,12 @@ class Drawn(NamedTuple):
     about: str
     svg: str
 
+    @property
+    def wide(self) -> bool:
+        """Several panels side by side: it wants the width of the page."""
+        box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', self.svg)
+        return box is not None and float(box[1]) > 2 * float(box[2])
+
 
 def write_figure(name: str, replay: Replay, folder: Path, **options: Any) -> list[Path]:
     """Compute one figure and write NAME.csv, .svg, .png and .json; `options` go to the diagnostic."""
@@ -157,6 +163,7 @@ def _rendered(name: str, diagram: Diagram, result: diagnostics.Result) -> tuple[
 
     with matplotlib.rc_context(STYLE):
         figure = diagram.draw(result)
+        figure.draw_without_rendering()  # one pass more: axes of equal scale settle in their layout only then
         drawing, image = io.StringIO(), io.BytesIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         figure.savefig(drawing, format="svg", metadata={**nothing, "Title": diagram.title})

@@ -15,6 +15,7 @@ from fairsilo.report.blocks import (
     cells,
     document,
     figure,
+    figures,
     heads,
     kind_of,
     listed,
@@ -294,9 +295,14 @@ def diagnostics(diagrams: Sequence[Drawn]) -> str:
     """What `fairsilo figure` drew of this run."""
     if not diagrams:
         return ""
-    drawn = "".join(figure(one.title, one.svg, caption=one.about) for one in diagrams)
+    drawn = "".join(
+        figure(one.title, one.svg, caption=one.about).replace(
+            "<figure>", '<figure class="wide">' if one.wide else "<figure>"
+        )
+        for one in diagrams
+    )
     about = "Drawn from the local models that the run kept; numbers as CSV, and the drawings, are in figures/."
-    return section("diagnostics", "Diagnostics", paragraph(about), f'<div class="figures wide">\n{drawn}</div>\n')
+    return section("diagnostics", "Diagnostics", paragraph(about), figures(drawn))
 
 
 # ----------------------------------------------------------------------------------------------------- 9 failures
