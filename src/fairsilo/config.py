@@ -110,6 +110,11 @@ class DataSettings:
     validation: float = setting(0.15, "share of a silo's training samples kept for validation", low=0, high=0.9)
     test: float = setting(0.2, "share of a domain kept for testing, where the data do not say", low=0, high=0.9)
     server: str | None = setting(None, "images given to the server (a folder or packed files)")
+    synthetic: str | None = setting(
+        None, "labelled images made in each silo's style: glyphs, folder:PATH, diffusion:MODEL"
+    )
+    synthetic_share: float = setting(0.1, "of them, as a share of a silo's training samples", low=0, open_low=True)
+    synthetic_bad: float = setting(0.2, "share of bad ones among those rendered for glyphs", low=0, high=0.9)
     augment: str = setting("none", "random changes of training images", choices=("none", "crop", "flip", "crop+flip"))
     seed: int = setting(0, "of the rendering and of the splits; independent of the run's seed")
 
@@ -152,6 +157,8 @@ class EvaluateSettings:
 class EngineSettings:
     name: str = setting("auto", "where silos run", choices=("auto", "sequential", "processes"))
     workers: int | None = setting(None, "worker processes; by default one per core", low=1)
+    keep_features: bool = setting(True, "run a frozen backbone once over each silo's data and keep what it gives")
+    features_limit: float = setting(2.0, "GiB of kept features in memory; the rest lies in files", low=0)
     threads: int = setting(1, "threads a silo's step may use; results are compared at equal threads", low=1)
     device: str = setting("cpu", "cpu or cuda (sequential engine)", choices=("cpu", "cuda"))
     timeout: float | None = setting(None, "seconds after which a silo's answer is given up (processes)", low=0)

@@ -23,6 +23,7 @@ from fairsilo.comparison import Grid
 from fairsilo.config import Experiment
 from fairsilo.data import load
 from fairsilo.engine.base import Engine
+from fairsilo.engine.features import keep_features
 from fairsilo.engine.host import Blueprint, ModelMaker
 from fairsilo.engine.loop import Event, Listener, Loop, silent
 from fairsilo.engine.processes import Pool, Processes
@@ -33,6 +34,7 @@ from fairsilo.metrics import summarise
 from fairsilo.report.page import write_report
 from fairsilo.store import Store
 from fairsilo.tasks import Classify
+from fairsilo.vectors import tensors_of
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def _run_one(
     federation: Federation,
     folder: Path,
     listener: Listener,
-    engine_for: Callable[[Blueprint], Engine],
+    engine_for: Callable[[Blueprint, Federation], Engine],
     maker: ModelMaker | None,
 ) -> Result:
     store = Store(folder)
@@ -197,15 +199,23 @@ def _run_one(
         return Result(folder, method.name, store.read_json("summary.json"))
     plan = blueprint(experiment, federation, maker)
     _refuse_others(folder, status, mark := fingerprint(plan, federation))
-    loop = Loop(
+    prepared = keep_features(
         plan,
         federation,
-        engine_for(plan),
+        server_data_of(experiment, federation),
+        wanted=experiment.engine.keep_features,
+        limit=experiment.engine.features_limit,
+        folder=folder / "features",
+    )
+    loop = Loop(
+        prepared.plan,
+        prepared.federation,
+        engine_for(prepared.plan, prepared.federation),
         evaluate=experiment.evaluate,
         settings=experiment.engine,
         store=store,
         listener=listener,
-        server_data=server_data_of(experiment, federation),
+        server_data=prepared.server_data,
     )
     begun, earlier = time.perf_counter(), float(status.get("seconds", 0.0))
     facts = {
@@ -218,12 +228,16 @@ def _run_one(
         "silos": list(federation.names),
         "unseen": list(federation.unseen_names),
         "fingerprint": mark,
+        "features": prepared.said,
+        **_sizes(plan),
         "version": __version__,
         "torch": torch.__version__,
         "started": status.get("started") or datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
     }
     store.write_json("run.json", {"status": "running", **facts, "seconds": earlier})
     listener(Event("method", 0, experiment.train.rounds, text=method.name))
+    if prepared.said:
+        listener(Event("note", 0, experiment.train.rounds, text=prepared.said))
     try:
         history = loop.run()
     except BaseException as problem:
@@ -241,7 +255,7 @@ def _run_one(
 
 def blueprint(experiment: Experiment, federation: Federation, maker: ModelMaker | None = None) -> Blueprint:
     """What every silo must know, from the settings and the data's own shape."""
-    return plan_of(experiment, len(federation.classes), shape_of(federation), maker)
+    return plan_of(experiment, federation.classes, shape_of(federation), maker)
 
 
 def shape_of(federation: Federation) -> tuple[int, ...]:
@@ -249,11 +263,14 @@ def shape_of(federation: Federation) -> tuple[int, ...]:
     return tuple(federation.silos[0].train.inputs.shape[1:])
 
 
-def plan_of(experiment: Experiment, classes: int, shape: tuple[int, ...], maker: ModelMaker | None = None) -> Blueprint:
+def plan_of(
+    experiment: Experiment, classes: tuple[str, ...], shape: tuple[int, ...], maker: ModelMaker | None = None
+) -> Blueprint:
     return Blueprint(
         method=methods.method(experiment.method),
         model=maker or experiment.model,
-        task=Classify(classes, experiment.evaluate.metric),
+        task=Classify(len(classes), experiment.evaluate.metric),
+        classes=tuple(classes),
         channels=shape[0] if shape else 1,
         training=experiment.train,
         seed=experiment.seed,
@@ -262,6 +279,14 @@ def plan_of(experiment: Experiment, classes: int, shape: tuple[int, ...], maker:
         device=experiment.engine.device,
         threads=experiment.engine.threads,
     )
+
+
+def _sizes(plan: Blueprint) -> dict[str, int]:
+    """Bytes of what is sent of the model, and of the whole of it."""
+    module = plan.flat().module
+    whole = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(module).values())
+    layout = plan.start()[0].wire
+    return {"bytes_sent": layout.size * layout.dtype.itemsize, "bytes_model": whole}
 
 
 def fingerprint(plan: Blueprint, federation: Federation) -> str:
@@ -290,16 +315,16 @@ def _status(store: Store) -> dict[str, Any]:
 
 
 @contextmanager
-def _engines(experiment: Experiment, federation: Federation) -> Iterator[Callable[[Blueprint], Engine]]:
+def _engines(experiment: Experiment, federation: Federation) -> Iterator[Callable[[Blueprint, Federation], Engine]]:
     """Makes engines of the chosen kind; worker processes are started once and serve all of them."""
     settings = experiment.engine
     kind, workers = _engine_kind(experiment, federation)
     if kind == "sequential":
-        yield lambda plan: Sequential(plan, federation, settings.strict)
+        yield lambda plan, silos: Sequential(plan, silos, settings.strict)
         return
     pool = Pool(workers)
     try:
-        yield lambda plan: Processes(plan, federation, pool, timeout=settings.timeout, strict=settings.strict)
+        yield lambda plan, silos: Processes(plan, silos, pool, timeout=settings.timeout, strict=settings.strict)
     finally:
         pool.close()
 

@@ -25,6 +25,7 @@ from fairsilo.parts.frequency_episodes import FrequencyEpisodes
 from fairsilo.parts.generalization_adjustment import GeneralizationAdjustment
 from fairsilo.parts.gradient_agreement import GradientAgreement
 from fairsilo.parts.head_then_body import HeadThenBody
+from fairsilo.parts.image_adapter import ImageAdapter
 from fairsilo.parts.local_head import LocalHead
 from fairsilo.parts.local_norms import LocalNorms
 from fairsilo.parts.mean_mixing import MeanMixing
@@ -37,6 +38,7 @@ from fairsilo.parts.no_sharing import NoSharing
 from fairsilo.parts.normalized_averaging import NormalizedAveraging
 from fairsilo.parts.own_statistics import OwnStatistics
 from fairsilo.parts.personal_model import PersonalModel
+from fairsilo.parts.prompt_context import PromptContext
 from fairsilo.parts.prototype_contrast import PrototypeContrast
 from fairsilo.parts.prototype_pull import PrototypePull
 from fairsilo.parts.prototypes import Prototypes
@@ -49,6 +51,8 @@ from fairsilo.parts.sharpness_aware import SharpnessAware
 from fairsilo.parts.tilted_weights import TiltedWeights
 from fairsilo.parts.trajectory import Trajectory
 from fairsilo.parts.two_heads import TwoHeads
+from fairsilo.parts.visual_prompts import VisualPrompts
+from fairsilo.parts.zero_shot import ZeroShot
 
 
 @dataclass(frozen=True)
@@ -219,6 +223,21 @@ ENTRIES = (
         "Inside, a running mean of local models; outside, all of them mixed image by image.",
         (Trajectory, RoutedKernels),
     ),
+    Entry(
+        "clip-zero-shot",
+        "CLIP, zero-shot",
+        "Classes by the cosine with their prompts; no training.",
+        (ZeroShot,),
+    ),
+    Entry("fedclip", "FedCLIP", "CLIP is frozen; an adapter that weighs image features is trained.", (ImageAdapter,)),
+    Entry("promptfl", "PromptFL", "CLIP is frozen; context vectors before class names are trained.", (PromptContext,)),
+    Entry(
+        "fedclip-ft",
+        "FedCLIP-ft",
+        "FedCLIP, and the server fine-tunes the adapter on data of its own.",
+        (ImageAdapter, ServerTuning),
+    ),
+    Entry("vpt", "VPT", "A ViT is frozen; prompts beside the patches and a head are trained.", (VisualPrompts,)),
     Entry("dsbn", "DSBN", "At the unseen silo, batch normalisation with its own statistics.", (OwnStatistics,)),
     Entry("tent", "Tent", "At the unseen silo, batch normalisation follows the entropy down.", (EntropySteps,)),
     Entry("fedavg-ft", "FedAvg-ft", "The server fine-tunes the mean on data of its own.", (ServerTuning,)),

@@ -38,7 +38,9 @@ class Part:
     needs: ClassVar[tuple[str, ...]] = ()  # other parts it cannot do without, by name
     needs_validation: ClassVar[bool] = False  # silos must have validation samples
     needs_features: ClassVar[bool] = False  # the network must return features
+    needs_input_gradients: ClassVar[bool] = False  # differentiates by the inputs, so no frozen stage may stand before
     needs_server_data: ClassVar[bool] = False  # the server must be given data (data.server)
+    needs_synthetic: ClassVar[bool] = False  # a generator must make images in each silo's style (data.synthetic)
     tasks: ClassVar[tuple[str, ...]] = ("classify", "segment", "next-character")
 
     def __post_init__(self) -> None:
@@ -48,6 +50,14 @@ class Part:
     def kind(self, slot: Slot) -> str:
         """How a tensor of the model is treated: shared, averaged or private."""
         return SHARED
+
+    def network(self, network: nn.Module, classes: tuple[str, ...]) -> nn.Module:
+        """A model adaptation: what is trained around a frozen backbone; one owner per method."""
+        return network
+
+    def server_network(self, classes: tuple[str, ...]) -> nn.Module | None:
+        """The server's own network, where it holds another than the silos."""
+        return None
 
     def modules(self, network: nn.Module) -> dict[str, nn.Module]:
         """Auxiliary trainables beside the network (an adversary, a second head), trained with it and private."""
@@ -78,6 +88,10 @@ class Part:
     def inputs(self, silo: Silo, inputs: Tensor, batch: Batch, training: bool) -> Tensor:
         """Change what the network sees, also at evaluation; `training` where the method's own objective is computed."""
         return inputs
+
+    def criterion(self, silo: Silo, output: Output, batch: Batch) -> Tensor:
+        """The loss that is trained in the task's place; one owner per method."""
+        raise NotImplementedError
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         """Add a term; may call silo.forward again."""
@@ -159,6 +173,9 @@ class Method:
         self._one("combine", "combine the updates")
         self._one("train", "own the local loop")
         self._one("adapt", "adapt the model at test time")
+        self._one("network", "build the network")
+        self._one("criterion", "replace the task's loss")
+        self._one("server_network", "bring a model of the server's own")
         deciders = [part for part in self.parts if part.decides_weights]
         if len(deciders) > 1:
             raise self._clash(deciders[0], deciders[1], "decide the aggregation weights")
@@ -292,6 +309,15 @@ class Method:
                 raise FairsiloError(
                     f"{part.name} trains on data of the server's own; give a folder of images: data.server=PATH"
                 )
+            if part.needs_input_gradients and facts.staged:
+                raise FairsiloError(
+                    f"{part.name} needs gradients of the inputs, and the first stage of the network is frozen"
+                )
+            if part.needs_synthetic and not facts.synthetic:
+                raise FairsiloError(
+                    f"{part.name} needs synthetic images; choose a generator: data.synthetic=glyphs, folder:PATH or "
+                    "diffusion:MODEL"
+                )
             part.fits(facts.layout, facts.training)
         if not facts.layout.wire.size:
             idle = [part for hook in ("weights", "combine", "step") for part in self.owners(hook)]
@@ -309,6 +335,8 @@ class Facts:
     without_validation: tuple[str, ...] = ()
     features: bool = True
     server_data: bool = False
+    staged: bool = False
+    synthetic: bool = False
 
 
 def fields_of(part: type[Part]) -> list[dict[str, Any]]:

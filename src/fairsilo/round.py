@@ -158,7 +158,8 @@ def objective(silo: Silo, batch: Batch, terms: bool = True) -> Tensor:
     """The task's loss on a batch, with the terms that parts add (unless `terms` is off)."""
     inputs = _seen(silo, batch, terms)
     output = silo.forward(inputs)
-    loss = silo.task.loss(output.prediction, batch.targets)
+    criterion = silo.method.hooks("criterion")
+    loss = criterion[0](silo, output, batch) if criterion else silo.task.loss(output.prediction, batch.targets)
     if terms:
         batch = dataclasses.replace(batch, inputs=inputs)  # a term sees what the network saw
         for term in silo.method.hooks("loss"):

@@ -75,6 +75,9 @@ class Server:
     weights: dict[str, float] = field(default_factory=dict)  # of the round's aggregation, for the report
     module: FlatModel | None = None  # the server's own network, where the method has one
     data: Split | None = None  # given to the server (synthetic or public), where the method uses it
+    synthetic: dict[str, Split] = field(
+        default_factory=dict
+    )  # silo -> labelled images in its style, made by a generator
     task: Classify | None = None
     network: Callable[[], FlatModel] | None = None  # makes the silos' network, for parts that train on the server
 

@@ -44,7 +44,7 @@ class Trained:
             )
         self.classes: tuple[str, ...] = tuple(self.facts["classes"])
         self.shape: tuple[int, ...] = tuple(self.facts["shape"])
-        self.plan: Blueprint = plan_of(self.experiment, len(self.classes), self.shape, model)
+        self.plan: Blueprint = plan_of(self.experiment, self.classes, self.shape, model)
         self.model = self.plan.flat()
 
     @property

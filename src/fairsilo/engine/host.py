@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from fairsilo import round as rounds
 from fairsilo import streams
 from fairsilo.config import TrainSettings
+from fairsilo.errors import FairsiloError
 from fairsilo.federation import Federation, SiloData
 from fairsilo.messages import Failure, Message, Request
-from fairsilo.models.networks import as_output, build
+from fairsilo.models.backbones import Backbone
+from fairsilo.models.networks import Staged, as_output, build
 from fairsilo.part import Facts, Method
 from fairsilo.silo import Memory, Silo, prepare
 from fairsilo.tasks import Classify
@@ -38,6 +40,8 @@ class Blueprint:
     evaluation_batch: int = 256
     device: str = "cpu"
     threads: int = 1
+    classes: tuple[str, ...] = ()  # names, for networks that read them
+    stemmed: bool = False  # silos hold what the network's frozen first stage made of their data
 
     def network(self, name: str | ModelMaker) -> nn.Module:
         if isinstance(name, str):
@@ -45,8 +49,21 @@ class Blueprint:
         with streams.ambient(self.seed, "initial weights"):
             return name(self.task.classes, self.channels)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.classes or tuple(map(str, range(self.task.classes)))
+
     def _silo_network(self) -> nn.Module:
-        return self.method.extended(self.network(self.model), self.seed)
+        module = self.network(self.model)
+        adaptation = self.method.owners("network")
+        with streams.ambient(self.seed, "adaptation weights"):
+            if adaptation:
+                module = adaptation[0].network(module, self.names)
+            elif isinstance(module, Backbone):
+                module = module.whole()
+        if isinstance(module, Staged):
+            module.stemmed = self.stemmed
+        return self.method.extended(module, self.seed)
 
     def start(self) -> tuple[Layout, Tensor]:
         """Layout and initial vector of the silos' network, its tensors of the kinds the method gives them."""
@@ -54,15 +71,26 @@ class Blueprint:
         layout = self.method.layout(Layout.of(module))
         return layout, layout.pack(tensors_of(module)).to(self.device)
 
-    def check(self, federation: Federation, server_data: bool) -> None:
+    def check(self, federation: Federation, server_data: bool, synthetic: bool = False) -> None:
         """Refuse what the method cannot do with this model and these data."""
         model = self.flat()
         model.eval()
+        self._check_size(model.module, federation)
         sample = prepare(federation.silos[0].train.inputs[:1], torch.device(self.device), model.layout.dtype)
         with torch.no_grad():
             features = as_output(model.module(sample)).features is not None
         without = tuple(silo.name for silo in federation.silos if not len(silo.validation))
-        self.method.check(Facts(model.layout, self.training, self.task.name, without, features, server_data))
+        staged = isinstance(model.module, Staged)
+        facts = Facts(model.layout, self.training, self.task.name, without, features, server_data, staged, synthetic)
+        self.method.check(facts)
+
+    def _check_size(self, module: nn.Module, federation: Federation) -> None:
+        wanted = next((one.image_size for one in module.modules() if isinstance(one, Backbone)), None)
+        height, width = federation.silos[0].train.inputs.shape[-2:] if not self.stemmed else (wanted, wanted)
+        if wanted is not None and (height, width) != (wanted, wanted):
+            raise FairsiloError(
+                f"the images are {height}x{width}, and {self.model} takes {wanted}x{wanted}; set data.size={wanted}"
+            )
 
     def flat(self) -> FlatModel:
         """The silos' network, ready to train."""
@@ -71,6 +99,12 @@ class Blueprint:
 
     def server_flat(self) -> FlatModel | None:
         """The server's own network, where the method has one."""
+        owner = self.method.owners("server_network")
+        if owner:
+            with streams.ambient(self.seed, "server weights"):
+                built = owner[0].server_network(self.names)
+            assert built is not None
+            return FlatModel(built, Layout.of(built), self.device)
         if self.method.server_model is None:
             return None
         module = self.network(self.method.server_model)

@@ -67,6 +67,7 @@ class Loop:
         store: Store | None = None,
         listener: Listener = silent,
         server_data: Split | None = None,
+        synthetic: dict[str, Split] | None = None,
     ) -> None:
         self.blueprint = blueprint
         self.federation = federation
@@ -78,13 +79,13 @@ class Loop:
         self.history = History()
         self._exchanges: list[dict[str, Any]] = []
         self._failures: list[dict[str, Any]] = []
-        self.server = self._make_server(server_data)
+        self.server = self._make_server(server_data, synthetic or {})
 
-    def _make_server(self, data: Split | None) -> Server:
+    def _make_server(self, data: Split | None, synthetic: dict[str, Split]) -> Server:
         plan = self.blueprint
         layout, vector = plan.start()
         own = plan.server_flat()
-        plan.check(self.federation, data is not None)
+        plan.check(self.federation, data is not None, bool(synthetic))
         return Server(
             method=plan.method,
             vector=own.read() if own else layout.to_wire(vector),
@@ -97,6 +98,7 @@ class Loop:
             exchange=self._exchange,
             module=own,
             data=data,
+            synthetic=synthetic,
             task=plan.task,
             network=plan.flat,
         )

@@ -34,6 +34,35 @@ class Network(nn.Module):
         return Output(self.head(features), features)
 
 
+class Staged(nn.Module):
+    """A network with a frozen first stage: `stem(inputs)`, the same for ever, and `tail(stemmed)`, which is trained.
+
+    So the stem can run once over a silo's data, and what it gave be kept (`stemmed`). It runs in blocks of one size,
+    short ones filled up, so that a sample's features do not depend on the batch it comes in.
+    """
+
+    stemmed = False  # inputs are what the stem gave already
+    block = 32
+
+    def stem(self, inputs: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def tail(self, stemmed: Tensor) -> Output:
+        raise NotImplementedError
+
+    def forward(self, inputs: Tensor) -> Output:
+        return self.tail(inputs if self.stemmed else self.stem_in_blocks(inputs))
+
+    @torch.no_grad()
+    def stem_in_blocks(self, inputs: Tensor) -> Tensor:
+        found = []
+        for some in torch.split(inputs, self.block):
+            missing = self.block - len(some)
+            filled = torch.cat([some, some[:1].expand(missing, *some.shape[1:])]) if missing else some
+            found.append(self.stem(filled)[: len(some)])
+        return torch.cat(found)
+
+
 class SmallCNN(Network):
     """Three strided convolutions with batch normalisation and two linear layers; 0.09 M parameters, for 32x32 images.
 
@@ -111,11 +140,15 @@ def build(name: str, classes: int, channels: int, seed: int) -> nn.Module:
 def _maker(name: str) -> Callable[[int, int], nn.Module]:
     if name in NETWORKS:
         return NETWORKS[name]
+    from fairsilo.models.backbones import SHIPPED, backbone_network, is_backbone
+
+    if is_backbone(name):
+        return lambda classes, _: backbone_network(name, classes)
     package, colon, function = name.partition(":")
     if not colon:
         raise FairsiloError(
-            f"unknown model {name!r}{nearest(name, NETWORKS)} (your own: 'package:function', called with the number of "
-            "classes and of channels)"
+            f"unknown model {name!r}{nearest(name, (*NETWORKS, *SHIPPED))} (pretrained: clip:PATH, vit:PATH or "
+            "resnet:PATH; your own: 'package:function', called with the number of classes and of channels)"
         )
     here = str(Path.cwd())
     if here not in sys.path:

@@ -36,13 +36,19 @@ class FeatureAlignment(Part):
         return {"adversary": nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 1))}
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
-        if len(batch.targets) < 2 or not self.align_weight:  # a covariance needs two samples
+        local = aligned(output)
+        if len(local) < 2 or not self.align_weight:  # a covariance needs two samples
             return loss
-        fixed = silo.reference(batch.inputs, silo.start).features
-        assert fixed is not None
-        assert output.features is not None
-        local, fixed = output.features.flatten(1), fixed.flatten(1)
+        fixed = aligned(silo.reference(batch.inputs, silo.start))
         if self.align == "adversarial":
             adversary = silo.model.module.get_submodule(f"{AUXILIARY}.{self.name}.adversary")
             return loss + self.align_weight * adversarial(local, fixed, adversary)
         return loss + self.align_weight * ALIGNMENTS[self.align](local, fixed)
+
+
+def aligned(output: Output) -> Tensor:
+    """What is aligned: the network's features, unless it says something else (PromptFL: the classes' text features)."""
+    extra = output.extra if isinstance(output.extra, dict) else {}
+    features: Tensor | None = extra.get("aligned", output.features)
+    assert features is not None
+    return features.flatten(1)

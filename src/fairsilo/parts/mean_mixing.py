@@ -28,6 +28,7 @@ class MeanMixing(Part):
     name = "mean-mixing"
     paper = "Yoon et al., FedMix: Approximation of Mixup under Mean Augmented Federated Learning, ICLR 2021"
     formula = "l1 = (1-lam) l(f((1-lam)x), y);  l1 + lam l(f((1-lam)x), y_mean) + lam <d l1/dx, x_mean>"
+    needs_input_gradients = True
     sends = ("once, means of groups of its training images and of their labels, which go to every silo",)
     keeps = ("the bank of means at the silo and the server",)
     tasks = ("classify",)

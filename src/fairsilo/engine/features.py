@@ -1,0 +1,110 @@
+"""Frozen backbones are run once: what a network's frozen first stage makes of a silo's data is computed before round 1
+and kept, so that an epoch costs the trained part alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairsilo.engine.host import Blueprint
+from fairsilo.federation import Federation, SiloData, Split
+from fairsilo.models.networks import Staged
+from fairsilo.silo import prepare
+
+
+class Prepared(NamedTuple):
+    """What an engine works with: plan and data, as they are or behind the frozen stage; and what to say of it."""
+
+    plan: Blueprint
+    federation: Federation
+    server_data: Split | None
+    said: str = ""
+
+
+def keep_features(
+    plan: Blueprint,
+    federation: Federation,
+    server_data: Split | None = None,
+    *,
+    wanted: bool = True,
+    limit: float = 2.0,
+    folder: Path | None = None,
+) -> Prepared:
+    """The data behind the frozen stage, where there is one and it may be kept; past `limit` GiB in files."""
+    network = plan.flat().module
+    frozen = sum(p.numel() for p in network.parameters() if not p.requires_grad)
+    if not frozen:
+        return Prepared(plan, federation, server_data)
+    reason = _why_not(plan, isinstance(network, Staged), wanted)
+    if reason:
+        return Prepared(plan, federation, server_data, f"features of the frozen backbone are not kept: {reason}")
+    assert isinstance(network, Staged)
+    network.eval()
+    keeper = _Keeper(network, plan.device, limit, folder)
+    silos, unseen = (tuple(keeper.silo(one) for one in some) for some in (federation.silos, federation.unseen))
+    server = keeper.split(server_data) if server_data else None
+    where = f"{keeper.mapped / 2**20:.1f} MiB of them in files" if keeper.mapped else "in memory"
+    said = f"features of the frozen backbone are kept: {keeper.bytes / 2**20:.1f} MiB, {where}"
+    changed = dataclasses.replace(federation, silos=silos, unseen=unseen)
+    return Prepared(dataclasses.replace(plan, stemmed=True), changed, server, said)
+
+
+def _why_not(plan: Blueprint, staged: bool, wanted: bool) -> str:
+    if not wanted:
+        return "engine.keep_features is off"
+    if not staged:
+        return "what is trained stands inside the encoder or before it"
+    if plan.augment != "none":
+        return f"images are changed at random (data.augment={plan.augment})"
+    changing = plan.method.owners("inputs")
+    if changing:
+        return f"{changing[0].name} changes what the network sees"
+    return ""
+
+
+class _Keeper:
+    def __init__(self, network: Staged, device: str, limit: float, folder: Path | None) -> None:
+        self.network, self.device, self.folder = network, torch.device(device), folder
+        self.limit = int(limit * 2**30)
+        self.dtype = next(p.dtype for p in network.parameters() if p.requires_grad)
+        self.bytes = self.mapped = self.files = 0
+        self.done: dict[int, Tensor] = {}  # silos of one domain share their test set
+
+    def silo(self, silo: SiloData) -> SiloData:
+        train, validation, test = (self.split(silo.split(name)) for name in ("train", "validation", "test"))
+        return dataclasses.replace(silo, train=train, validation=validation, test=test)
+
+    def split(self, split: Split) -> Split:
+        if not len(split):
+            return split
+        known = split.inputs.data_ptr()
+        if known not in self.done:
+            self.done[known] = self._features(split.inputs)
+        return Split(self.done[known], split.targets)
+
+    def _features(self, inputs: Tensor) -> Tensor:
+        kept: Tensor | None = None
+        for start in range(0, len(inputs), 8 * self.network.block):
+            some = prepare(inputs[start : start + 8 * self.network.block], self.device, self.dtype)
+            found = self.network.stem_in_blocks(some).cpu()
+            if kept is None:
+                kept = self._room((len(inputs), *found.shape[1:]), found.dtype)
+            kept[start : start + len(found)] = found
+        assert kept is not None
+        return kept
+
+    def _room(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        count = torch.Size(shape).numel()
+        size = count * dtype.itemsize
+        self.bytes += size
+        if self.bytes <= self.limit or self.folder is None:
+            return torch.empty(shape, dtype=dtype)
+        self.mapped += size
+        self.files += 1
+        self.folder.mkdir(parents=True, exist_ok=True)
+        path = self.folder / f"features-{self.files:04d}.bin"
+        return torch.from_file(str(path), shared=True, size=count, dtype=dtype).view(shape)

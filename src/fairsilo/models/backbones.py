@@ -1,0 +1,278 @@
+"""Pretrained backbones by `transformers`: CLIP, ViT and ResNet, by name, by local path, or the tiny ones shipped here.
+
+A backbone is loaded once and shared by all networks built on it; it is frozen, and nothing here changes it. What is
+trained beside it (adapters, prompts, heads) belongs to the network that holds it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from fairsilo.errors import FairsiloError
+from fairsilo.models.networks import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SHIPPED = ("tiny-clip", "tiny-vit")
+KINDS = ("clip", "vit", "resnet")
+TEMPLATE = "a photo of a {}"
+
+
+def is_backbone(name: str) -> bool:
+    kind, colon, _ = name.partition(":")
+    return name in SHIPPED or bool(colon and kind in KINDS)
+
+
+def backbone_network(name: str, classes: int) -> nn.Module:
+    """The network `tiny-clip`, `tiny-vit`, `clip:NAME`, `vit:NAME` or `resnet:NAME`; NAME is a path or a Hub name."""
+    if name in SHIPPED:
+        kind, source = name.removeprefix("tiny-"), str(files("fairsilo.models").joinpath("pretrained", name))
+    else:
+        kind, _, source = name.partition(":")
+    if not source:
+        raise FairsiloError(f"model {name!r} names no weights; write {kind}:PATH or {kind}:NAME")
+    made: nn.Module = {"clip": ClipNetwork, "vit": VitNetwork, "resnet": ResnetNetwork}[kind](source, classes)
+    return made
+
+
+# ------------------------------------------------------------------------------------------------------------- loading
+@cache
+def _loaded(kind: str, source: str) -> Any:
+    """The pretrained model, frozen and in evaluation mode; shared, so never to be changed."""
+    import transformers
+
+    logs: Any = transformers.utils.logging
+    logs.set_verbosity_error()
+    logs.disable_progress_bar()
+    loader: Any = {"clip": transformers.CLIPModel, "vit": transformers.ViTModel, "resnet": transformers.ResNetModel}[
+        kind
+    ]
+    extra = {"add_pooling_layer": False} if kind == "vit" else {}
+    try:
+        model, found = loader.from_pretrained(source, output_loading_info=True, dtype=torch.float32, **extra)
+    except (OSError, ValueError) as problem:
+        reason = " ".join(str(problem).split("\n")[0].split())[:200]
+        raise FairsiloError(f"the weights of the backbone {kind}:{source} cannot be loaded: {reason}") from problem
+    missing = [key for key in found["missing_keys"] if "position_ids" not in key]
+    if missing:
+        raise FairsiloError(
+            f"the weights of the backbone {kind}:{source} lack {len(missing)} tensors, such as {sorted(missing)[0]}"
+        )
+    return model.eval().requires_grad_(False)
+
+
+@cache
+def _tokenizer(source: str) -> Any:
+    import transformers
+
+    try:
+        return transformers.AutoTokenizer.from_pretrained(source)
+    except (OSError, ValueError) as problem:
+        reason = " ".join(str(problem).split("\n")[0].split())[:200]
+        raise FairsiloError(f"the tokenizer of clip:{source} cannot be loaded: {reason}") from problem
+
+
+@cache
+def _pixels(source: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation that the weights were trained with; where nothing says, images stay in [-1, 1]."""
+    from transformers.utils.hub import cached_file
+
+    try:
+        path = cached_file(source, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False)
+    except (OSError, ValueError):
+        path = None
+    found = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+    half = (0.5, 0.5, 0.5)
+    return tuple(found.get("image_mean", half)), tuple(found.get("image_std", half))
+
+
+class Backbone(nn.Module):
+    """What every network on a backbone has: the size of images it takes and how they are normalised."""
+
+    kind = ""
+
+    def __init__(self, source: str, classes: int) -> None:
+        super().__init__()
+        self.source, self.classes = source, classes
+        self.pretrained = _loaded(self.kind, source)
+        mean, deviation = (torch.tensor(values).view(1, -1, 1, 1) for values in _pixels(source))
+        self.register_buffer("mean", 2 * mean - 1, persistent=False)  # inputs lie in [-1, 1], not in [0, 1]
+        self.register_buffer("deviation", 2 * deviation, persistent=False)
+
+    @property
+    def image_size(self) -> int | None:
+        """The side of the images it takes; None: any."""
+        return int(self.pretrained.config.image_size)
+
+    def pixels(self, inputs: Tensor) -> Tensor:
+        if inputs.shape[1] == 1:
+            inputs = inputs.expand(-1, 3, -1, -1)
+        return (inputs - self.get_buffer("mean")) / self.get_buffer("deviation")
+
+    def whole(self) -> nn.Module:
+        """This network with everything trainable, on a copy of its own."""
+        raise NotImplementedError
+
+
+class VitNetwork(Backbone):
+    """A vision transformer and a linear head on its class token."""
+
+    kind = "vit"
+
+    def __init__(self, source: str, classes: int) -> None:
+        super().__init__(source, classes)
+        self.width = int(self.pretrained.config.hidden_size)
+        self.head = nn.Linear(self.width, classes)
+
+    def token(self, inputs: Tensor, prompts: Tensor | None = None) -> Tensor:
+        """The class token's output; prompts (n x d, or per image) are appended to the embedded patches."""
+        with _appended(self.pretrained.embeddings, prompts):
+            out: Tensor = self.pretrained(self.pixels(inputs)).last_hidden_state[:, 0]
+        return out
+
+    def forward(self, inputs: Tensor) -> Output:
+        features = self.token(inputs)
+        return Output(self.head(features), features)
+
+    def whole(self) -> nn.Module:
+        self.pretrained = copy.deepcopy(self.pretrained).requires_grad_(True)
+        return self
+
+
+class ResnetNetwork(Backbone):
+    """A ResNet and a linear head on its pooled features."""
+
+    kind = "resnet"
+
+    def __init__(self, source: str, classes: int) -> None:
+        super().__init__(source, classes)
+        self.width = int(self.pretrained.config.hidden_sizes[-1])
+        self.head = nn.Linear(self.width, classes)
+
+    @property
+    def image_size(self) -> int | None:
+        return None
+
+    def forward(self, inputs: Tensor) -> Output:
+        features = self.pretrained(self.pixels(inputs)).pooler_output.flatten(1)
+        return Output(self.head(features), features)
+
+    def whole(self) -> nn.Module:
+        self.pretrained = copy.deepcopy(self.pretrained).requires_grad_(True)
+        return self
+
+
+class ClipNetwork(Backbone):
+    """CLIP's two encoders. By itself it classifies by the class prompts; parts put adapters and contexts around it."""
+
+    kind = "clip"
+
+    def __init__(self, source: str, classes: int) -> None:
+        super().__init__(source, classes)
+        self.width = int(self.pretrained.config.projection_dim)
+        self.texts: Tensor | None = None
+
+    @property
+    def image_size(self) -> int | None:
+        return int(self.pretrained.config.vision_config.image_size)
+
+    @property
+    def scale(self) -> Tensor:
+        """By which cosines are multiplied."""
+        scale: Tensor = self.pretrained.logit_scale.exp().detach()
+        return scale
+
+    @property
+    def text_width(self) -> int:
+        return int(self.pretrained.config.text_config.hidden_size)
+
+    def images(self, inputs: Tensor) -> Tensor:
+        """Projected image features, not normalised."""
+        pooled = self.pretrained.vision_model(pixel_values=self.pixels(inputs)).pooler_output
+        out: Tensor = self.pretrained.visual_projection(pooled)
+        return out
+
+    def tokens(self, texts: Sequence[str], more: int = 0) -> Tensor:
+        """Token numbers, padded to one length; a text too long for the encoder (with `more` to come) is named."""
+        tokenizer = _tokenizer(self.source)
+        longest = int(self.pretrained.config.text_config.max_position_embeddings)
+        for text in texts:
+            length = len(tokenizer(text)["input_ids"]) + more
+            if length > longest:
+                raise FairsiloError(
+                    f"the prompt {text!r} has {length} tokens, and the text encoder takes at most {longest}"
+                )
+        found: Tensor = tokenizer(list(texts), padding=True, return_tensors="pt")["input_ids"]
+        return found
+
+    def encode(self, tokens: Tensor, context: Tensor | None = None) -> Tensor:
+        """Projected text features; a context replaces the embedded tokens after the first."""
+        with _context(self.pretrained.text_model.embeddings.token_embedding, context):
+            pooled = self.pretrained.text_model(input_ids=tokens.to(self.scale.device)).pooler_output
+        out: Tensor = self.pretrained.text_projection(pooled)
+        return out
+
+    @torch.no_grad()
+    def prompts(self, classes: Sequence[str], template: str = TEMPLATE) -> Tensor:
+        """Unit text features of the classes' prompts."""
+        if "{}" not in template:
+            raise FairsiloError(f"the template {template!r} has no {{}} for the class")
+        return nn.functional.normalize(self.encode(self.tokens([template.format(name) for name in classes])), dim=1)
+
+    def forward(self, inputs: Tensor) -> Output:
+        raise FairsiloError("CLIP alone is not trained: compose the method with fedclip, promptfl or clip-zero-shot")
+
+    def whole(self) -> nn.Module:
+        raise FairsiloError("CLIP alone is not trained: compose the method with fedclip, promptfl or clip-zero-shot")
+
+
+def similarities(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
+    """scale x cosine of image features with unit text features."""
+    return scale * nn.functional.normalize(images, dim=1) @ texts.T
+
+
+# --------------------------------------------------------------------------------------- prompts inside an encoder
+@contextmanager
+def _hooked(module: nn.Module, change: Callable[[Tensor], Tensor] | None) -> Iterator[None]:
+    """Inside the block what the module returns is changed; the backbone itself, which others share, is not."""
+    if change is None:
+        yield
+        return
+    handle = module.register_forward_hook(lambda _module, _inputs, output: change(output))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _appended(embeddings: nn.Module, prompts: Tensor | None) -> Any:
+    if prompts is None:
+        return _hooked(embeddings, None)
+
+    def change(tokens: Tensor) -> Tensor:
+        more = prompts if prompts.dim() == 3 else prompts.expand(len(tokens), -1, -1)
+        return torch.cat([tokens, more], 1)
+
+    return _hooked(embeddings, change)
+
+
+def _context(embedding: nn.Module, context: Tensor | None) -> Any:
+    if context is None:
+        return _hooked(embedding, None)
+
+    def change(tokens: Tensor) -> Tensor:
+        inside = context.expand(len(tokens), -1, -1)
+        return torch.cat([tokens[:, :1], inside, tokens[:, 1 + len(context) :]], 1)
+
+    return _hooked(embedding, change)

@@ -1,0 +1,62 @@
+"""PromptFL (Guo et al., IEEE TMC 2023). A model adaptation: CLIP is frozen, a few context vectors before every class
+name are trained and sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairsilo.config import setting
+from fairsilo.models.backbones import ClipNetwork, similarities
+from fairsilo.models.networks import Output, Staged
+from fairsilo.part import Part
+from fairsilo.parts.clips import require_clip
+
+
+class PromptedClip(Staged):
+    """Frozen image features; class features from the learned context and the class's name."""
+
+    def __init__(self, clip: ClipNetwork, classes: tuple[str, ...], length: int) -> None:
+        super().__init__()
+        self.clip = clip
+        self.context = nn.Parameter(0.02 * torch.randn(length, clip.text_width))
+        filled = " ".join(["x"] * length)  # tokens that the context takes the place of
+        texts = [f"{filled} {name}" for name in classes]
+        self.register_buffer("tokens", clip.tokens(texts), persistent=False)
+        self.known: tuple[Tensor, Tensor] | None = None  # a context and its class features, for evaluation
+
+    def stem(self, inputs: Tensor) -> Tensor:
+        return self.clip.images(inputs)
+
+    def texts(self) -> Tensor:
+        """Unit class features; without gradients they are computed again only when the context changed."""
+        if torch.is_grad_enabled() and self.context.requires_grad:
+            return self._encoded()
+        if self.known is None or not torch.equal(self.known[0], self.context):
+            self.known = (self.context.detach().clone(), self._encoded().detach())
+        return self.known[1]
+
+    def _encoded(self) -> Tensor:
+        return F.normalize(self.clip.encode(self.get_buffer("tokens"), self.context), dim=1)
+
+    def tail(self, stemmed: Tensor) -> Output:
+        texts = self.texts()
+        return Output(similarities(stemmed, texts, self.clip.scale), stemmed, {"aligned": texts})
+
+
+@dataclass(frozen=True)
+class PromptContext(Part):
+    """Cross-entropy of s cos(I, T_c), T_c the text feature of [v_1 ... v_M, class]; alignment is on the T_c."""
+
+    name = "prompt-context"
+    paper = "Guo et al., PromptFL: Let Federated Participants Cooperatively Learn Prompts, IEEE TMC 2023"
+    formula = "T_c = text([v_1, ..., v_M, class c]);  min CE(s cos(I, T), y) over v"
+    tasks = ("classify",)
+
+    context_length: int = setting(16, "context vectors before the class name (M)", low=1)
+
+    def network(self, network: nn.Module, classes: tuple[str, ...]) -> nn.Module:
+        return PromptedClip(require_clip(self.name, network), classes, self.context_length)

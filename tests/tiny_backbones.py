@@ -1,0 +1,56 @@
+"""Backbones of a few thousand weights, written in the Hub's format: for tests of everything that stands on one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+
+def write_clip(folder: Path, size: int = 8) -> Path:
+    """A random CLIP for 8 x 8 images, with a tokenizer of single letters."""
+    import transformers
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        symbols = [chr(code) for code in range(33, 127)]
+        vocabulary = {symbol: number for number, symbol in enumerate([*symbols, *(f"{one}</w>" for one in symbols)])}
+        for special in ("<|startoftext|>", "<|endoftext|>"):
+            vocabulary[special] = len(vocabulary)
+        start, end = vocabulary["<|startoftext|>"], vocabulary["<|endoftext|>"]
+        config = transformers.CLIPConfig(
+            text_config={**shape, "vocab_size": len(vocabulary), "max_position_embeddings": 40, "bos_token_id": start, "eos_token_id": end, "pad_token_id": end},
+            vision_config={**shape, "image_size": size, "patch_size": 4},
+            projection_dim=12,
+        )
+        transformers.CLIPModel(config).save_pretrained(folder)
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    special = {"bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>", "pad_token": "<|endoftext|>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "CLIPTokenizer", "model_max_length": 40, **special}))
+    (folder / "special_tokens_map.json").write_text(json.dumps(special))
+    return folder
+
+
+def write_vit(folder: Path, size: int = 8) -> Path:
+    import transformers
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = transformers.ViTConfig(
+            hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=size, patch_size=4
+        )
+        transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(folder)
+    return folder
+
+
+def write_resnet(folder: Path) -> Path:
+    import transformers
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
+        transformers.ResNetModel(config).save_pretrained(folder)
+    return folder
