@@ -104,6 +104,8 @@ def command(found: Mapping[str, Any]) -> str:
         return "fairsilo run method=fedavg"
     chosen = f'"{found["name"]}({first["name"]}={_value(first["default"])})"' if first else found["name"]
     given = " data.server=PATH" if "needs_server_data" in found["needs"] else ""
+    if found["model"]:  # FedAvg alone cannot train what it is built around
+        return f"fairsilo run model={found['model']} method={chosen}{given}"
     return f"fairsilo run method={chosen} baseline=fedavg{given}"
 
 

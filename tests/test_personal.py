@@ -98,6 +98,7 @@ def test_fedmtl_regulariser_by_hand(people: Federation) -> None:
 def test_fedmtl_hands_each_silo_the_sum_of_the_others(people: Federation) -> None:
     _, loop = tiny.run("fedmtl(regularizer=true)", people)
     models = loop.server.memory["multi-task"]["models"]
+    loop.server.facts = {}  # as at the start of a round
     message = rounds.open_round(loop.server, ["b"], {})["b"]
     torch.testing.assert_close(message.tensors["multi-task.others"], models["a"] + models["c"])
     own = loop.engine.memory["a"]["silo"]["own"][: len(models["a"])]
@@ -412,6 +413,14 @@ def test_models_a_to_g_are_one_line_each() -> None:
         ("pfedme", {"lr": 0.2}, "from 2 on its steps diverge"),
         ("ditto | pfedme", {}, "both own the local loop"),
         ("tent | dsbn", {}, "both adapt the model at test time"),
+        ("ditto | fine-tune", {}, "both make the silo's own model"),
+        ("fedrod | iop-fl", {}, "both make the silo's own model"),
+        ("local | tent", {}, "no tensor is shared, so 'entropy-steps' would have no effect"),
+        ("scaffold | fedrep", {}, "'control-variates' counts local steps that move every tensor alike"),
+        ("fednova | pfedme", {"lr": 0.02}, "'normalized-averaging' counts local steps"),
+        ("pfedme", {"optimizer": "adam", "lr": 0.02}, "set train.optimizer=sgd"),
+        ("fedprox | ditto(aggregate_personal=true)", {}, "so 'proximal' would have no effect"),
+        ("ditto(aggregate_personal=true)", {"keep_optimizer_state": True}, "starts its optimisers anew"),
     ],
 )
 def test_refused(how: str, training: dict[str, Any], sentence: str, people: Federation) -> None:
@@ -444,6 +453,30 @@ def test_networks_that_a_method_cannot_use(how: str, sentence: str, people: Fede
     plan: Blueprint = tiny.plan(how, model=lambda *_: Headless())
     with pytest.raises(FairsiloError, match=sentence):
         plan.check(people, False)
+
+
+class Occupied(tiny.TinyNet):
+    def __init__(self) -> None:
+        super().__init__(3, 3)
+        self.auxiliary = nn.Linear(2, 2)
+
+
+def test_networks_in_the_way_of_auxiliary_modules_are_refused(people: Federation) -> None:
+    for make, sentence in (
+        (Occupied, "the name of what methods add; rename it"),
+        (lambda: nn.Sequential(), "needs a network whose attribute `head`"),
+    ):
+        with pytest.raises(FairsiloError, match=sentence):
+            tiny.plan("fedrod", model=lambda *_, make=make: make()).check(people, False)
+
+
+def test_what_stands_beside_the_network_trains_in_fedreps_body_turn(people: Federation) -> None:
+    _, loop = tiny.run("fedrod | fedrep", people)
+    first = loop.blueprint.start()[0].views(loop.blueprint.start()[1])
+    kept = loop.engine.memory["a"]["silo"]["own"]
+    own = [slot for slot in loop.blueprint.start()[0].own if slot.name == f"{AUXILIARY}.two-heads.head.weight"]
+    position = sum(slot.length for slot in loop.blueprint.start()[0].own if slot.start < own[0].start)
+    assert not torch.equal(kept[position : position + own[0].length], first[own[0].name].flatten())
 
 
 def test_momenta_survive_in_meta_learning_too(people: Federation) -> None:

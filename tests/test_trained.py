@@ -141,6 +141,20 @@ def test_a_new_silo_joins_by_the_methods_own_rule(how: str, packed: Path, pictur
         assert {row["model"] for row in trained.evaluate({"x": new})} == {"global", "adapted"}
 
 
+def test_a_newcomer_without_test_data_and_its_model_by_default(run: Path, pictures: Path) -> None:
+    trained = Trained(run)
+    (new,) = read_newcomer(str(pictures), trained.classes, trained.size).values()
+    found = trained.personalise("bare", new, validation=0, test=0)
+    assert found["personal"] == {}
+    assert trained.predict(new.inputs[:2], "bare").shape == (2, 3)  # its last, as it has no best
+    assert trained.evaluate({"x": new}, "bare")[0]["model"] == "bare (last)"
+
+
+def test_figures_of_models_that_were_not_sent_are_refused(packed: Path, tmp_path: Path) -> None:
+    with pytest.raises(FairsiloError, match="fedper keeps head"):
+        Replayed(trained_run(tmp_path / "r", packed, "fedper", keep_local=True))
+
+
 def test_predicting_needs_no_training_data(packed: Path, tmp_path: Path, pictures: Path) -> None:
     moved = tmp_path / "data"
     moved.mkdir()
@@ -255,6 +269,8 @@ def test_a_replay_gives_back_the_numbers_of_the_run(run: Path) -> None:
             "leave out --silo or --adapt",
         ),
         (["personalise", "{run}", "--data", "{pictures}", "--name", "ink"], "has a silo 'ink' already"),
+        (["personalise", "{run}", "--data", "{pictures}", "--test", "-0.5"], "--test is -0.5; it must be a share"),
+        (["evaluate", "{run}", "--data", "{pictures}", "--adapt", "iop-fl"], "needs what silos keep during the run"),
         (["figure", "t-snee", "{run}"], "no figure is named 't-snee'; did you mean 't-sne'?"),
         (["figure", "loss-surface", "{run}", "step=3"], "loss-surface has no option 'step'; did you mean 'steps'?"),
         (["figure", "loss-surface"], "needs the folder of a run"),

@@ -20,16 +20,19 @@ def write_clip(folder: Path, size: int = 8) -> Path:
         for special in ("<|startoftext|>", "<|endoftext|>"):
             vocabulary[special] = len(vocabulary)
         start, end = vocabulary["<|startoftext|>"], vocabulary["<|endoftext|>"]
+        numbers = {"bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
         config = transformers.CLIPConfig(
-            text_config={**shape, "vocab_size": len(vocabulary), "max_position_embeddings": 40, "bos_token_id": start, "eos_token_id": end, "pad_token_id": end},
+            text_config={**shape, "vocab_size": len(vocabulary), "max_position_embeddings": 40, **numbers},
             vision_config={**shape, "image_size": size, "patch_size": 4},
             projection_dim=12,
         )
         transformers.CLIPModel(config).save_pretrained(folder)
     (folder / "vocab.json").write_text(json.dumps(vocabulary))
     (folder / "merges.txt").write_text("#version: 0.2\n")
-    special = {"bos_token": "<|startoftext|>", "eos_token": "<|endoftext|>", "unk_token": "<|endoftext|>", "pad_token": "<|endoftext|>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "CLIPTokenizer", "model_max_length": 40, **special}))
+    special = dict.fromkeys(("eos_token", "unk_token", "pad_token"), "<|endoftext|>")
+    special["bos_token"] = "<|startoftext|>"
+    settings = {"tokenizer_class": "CLIPTokenizer", "model_max_length": 40, **special}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "special_tokens_map.json").write_text(json.dumps(special))
     return folder
 
@@ -39,9 +42,8 @@ def write_vit(folder: Path, size: int = 8) -> Path:
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        config = transformers.ViTConfig(
-            hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, image_size=size, patch_size=4
-        )
+        shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        config = transformers.ViTConfig(**shape, image_size=size, patch_size=4)
         transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(folder)
     return folder
 

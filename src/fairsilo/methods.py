@@ -66,6 +66,7 @@ class Entry:
     paper: str = ""
     settings: dict[str, Any] = field(default_factory=dict)  # where they differ from the parts' own defaults
     server_model: str | None = None
+    model: str = ""  # the network it is built around; by default any
 
     def make(self, **settings: Any) -> Method:
         """The method, each setting given to every part that has it."""
@@ -100,6 +101,7 @@ class Entry:
             "sends": ["its model and its number of training samples", *method.sends],
             "keeps": list(method.keeps),
             "results_about": method.about,
+            "model": self.model,
             "individual_updates": method.individual_updates,
         }
 
@@ -228,16 +230,36 @@ ENTRIES = (
         "CLIP, zero-shot",
         "Classes by the cosine with their prompts; no training.",
         (ZeroShot,),
+        model="tiny-clip",
     ),
-    Entry("fedclip", "FedCLIP", "CLIP is frozen; an adapter that weighs image features is trained.", (ImageAdapter,)),
-    Entry("promptfl", "PromptFL", "CLIP is frozen; context vectors before class names are trained.", (PromptContext,)),
+    Entry(
+        "fedclip",
+        "FedCLIP",
+        "CLIP is frozen; an adapter that weighs image features is trained.",
+        (ImageAdapter,),
+        model="tiny-clip",
+    ),
+    Entry(
+        "promptfl",
+        "PromptFL",
+        "CLIP is frozen; context vectors before class names are trained.",
+        (PromptContext,),
+        model="tiny-clip",
+    ),
     Entry(
         "fedclip-ft",
         "FedCLIP-ft",
         "FedCLIP, and the server fine-tunes the adapter on data of its own.",
         (ImageAdapter, ServerTuning),
+        model="tiny-clip",
     ),
-    Entry("vpt", "VPT", "A ViT is frozen; prompts beside the patches and a head are trained.", (VisualPrompts,)),
+    Entry(
+        "vpt",
+        "VPT",
+        "A ViT is frozen; prompts beside the patches and a head are trained.",
+        (VisualPrompts,),
+        model="tiny-vit",
+    ),
     Entry("dsbn", "DSBN", "At the unseen silo, batch normalisation with its own statistics.", (OwnStatistics,)),
     Entry("tent", "Tent", "At the unseen silo, batch normalisation follows the entropy down.", (EntropySteps,)),
     Entry("fedavg-ft", "FedAvg-ft", "The server fine-tunes the mean on data of its own.", (ServerTuning,)),

@@ -41,10 +41,18 @@ class Part:
     needs_input_gradients: ClassVar[bool] = False  # differentiates by the inputs, so no frozen stage may stand before
     needs_server_data: ClassVar[bool] = False  # the server must be given data (data.server)
     needs_synthetic: ClassVar[bool] = False  # a generator must make images in each silo's style (data.synthetic)
+    reads_steps: ClassVar[bool] = False  # divides a silo's change by its local steps, each of which moves every tensor
+    uneven_steps: ClassVar[bool] = False  # its local loop takes other steps than that
+    adapts_once: ClassVar[bool] = False  # its `adapt` is long: asked after the last round only
     tasks: ClassVar[tuple[str, ...]] = ("classify", "segment", "next-character")
 
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}.")
+
+    @property
+    def trains_bare(self) -> bool:
+        """Whether what is sent was trained without the terms and corrections of other parts."""
+        return False
 
     # at construction
     def kind(self, slot: Slot) -> str:
@@ -176,6 +184,11 @@ class Method:
         self._one("network", "build the network")
         self._one("criterion", "replace the task's loss")
         self._one("server_network", "bring a model of the server's own")
+        own = self.owners("personal")
+        makers = [part for part in self.parts if part in own or part.personalises]
+        if len(makers) > 1:
+            raise self._clash(makers[0], makers[1], "make the silo's own model")
+        self._refuse_pairs()
         deciders = [part for part in self.parts if part.decides_weights]
         if len(deciders) > 1:
             raise self._clash(deciders[0], deciders[1], "decide the aggregation weights")
@@ -184,6 +197,22 @@ class Method:
                 raise FairsiloError(
                     f"{self.name}: {owner.name!r} combines the updates by its own coefficients, so the weights of "
                     f"{deciders[0].name!r} would have no effect; leave one of them out"
+                )
+
+    def _refuse_pairs(self) -> None:
+        """Parts that would read something else than they think, or be without effect, beside another."""
+        uneven = [part for part in self.parts if part.uneven_steps]
+        bare = [part for part in self.parts if part.trains_bare]
+        for part in self.parts:
+            if part.reads_steps and uneven:
+                raise FairsiloError(
+                    f"{self.name}: {part.name!r} counts local steps that move every tensor alike, and those of "
+                    f"{uneven[0].name!r} do not"
+                )
+            if bare and part is not bare[0] and (part in self.owners("loss") or part in self.owners("gradients")):
+                raise FairsiloError(
+                    f"{self.name}: with these settings {bare[0].name!r} sends a model trained on the task alone, so "
+                    f"{part.name!r} would have no effect"
                 )
 
     def _one(self, hook: str, does: str) -> None:
@@ -277,9 +306,13 @@ class Method:
 
     def extended(self, network: nn.Module, seed: int) -> nn.Module:
         """The network with the parts' auxiliary modules beside it; their first weights depend on the seed alone."""
+        if hasattr(network, AUXILIARY):
+            raise FairsiloError(f"the network has an attribute {AUXILIARY!r}, the name of what methods add; rename it")
         for part in self.parts:
             with streams.ambient(seed, "auxiliary weights", part.name):
                 found = part.modules(network)
+            if found and isinstance(network, nn.Sequential):
+                raise FairsiloError(f"{part.name} puts a module beside the network, so it must not be an nn.Sequential")
             if found:
                 if not hasattr(network, AUXILIARY):
                     network.add_module(AUXILIARY, nn.ModuleDict())
@@ -320,7 +353,7 @@ class Method:
                 )
             part.fits(facts.layout, facts.training)
         if not facts.layout.wire.size:
-            idle = [part for hook in ("weights", "combine", "step") for part in self.owners(hook)]
+            idle = [part for hook in ("weights", "combine", "step", "adapt") for part in self.owners(hook)]
             if idle:
                 raise FairsiloError(f"{self.name}: no tensor is shared, so {idle[0].name!r} would have no effect")
 

@@ -63,6 +63,8 @@ def _personal_results(silo: Silo, update: Message) -> None:
     vector = silo.model.read()
     for personal in silo.method.hooks("personal"):
         vector = personal(silo, vector)
+    if not finite(vector):
+        raise FloatingPointError("the silo's own model is no longer finite")
     saved = silo.scratch[SAVED] = {"last": vector} if asked.get("save") else {}
     if asked.get("evaluate"):
         silo.model.load(vector)
@@ -105,7 +107,8 @@ def adapt_silo(silo: Silo) -> Message:
         for indices in order.tensor_split(math.ceil(len(order) / size)):
             yield _seen(silo, silo.batch(split, indices), False)
 
-    predictions = torch.cat(list(silo.method.hooks("adapt")[0](silo, batches)))
+    with silo.model.keeping_frozen():
+        predictions = torch.cat(list(silo.method.hooks("adapt")[0](silo, batches)))
     tally = silo.task.tally(predictions.detach(), split.targets[order].to(silo.device))
     answer = Message()
     write_measure(answer, "adapted.test", silo.task.measure(tally))

@@ -19,11 +19,12 @@ from fairsilo.errors import FairsiloError, nearest
 from fairsilo.experiment import federation_of, fingerprint, plan_of, read_experiment
 from fairsilo.federation import Federation, SiloData, Split, divide
 from fairsilo.messages import MODEL, Message, Number, Reply, Request
-from fairsilo.part import Facts, Method
+from fairsilo.part import Method
 from fairsilo.server import Server
 from fairsilo.silo import Memory, Silo
 from fairsilo.store import Store, on_device
 from fairsilo.tasks import Measure
+from fairsilo.vectors import AUXILIARY
 
 WHICH = ("best", "last")
 
@@ -42,6 +43,11 @@ class Trained:
             raise FairsiloError(
                 f"{folder} was begun from Python with a model of its own; use it there: Trained(folder, model=...)"
             )
+        if "classes" not in self.facts:
+            raise FairsiloError(f"{folder} was written by an earlier version, without the names of the classes")
+        if self.experiment.engine.device == "cuda" and not torch.cuda.is_available():
+            engine = dataclasses.replace(self.experiment.engine, device="cpu")
+            self.experiment = dataclasses.replace(self.experiment, engine=engine)
         self.classes: tuple[str, ...] = tuple(self.facts["classes"])
         self.shape: tuple[int, ...] = tuple(self.facts["shape"])
         self.plan: Blueprint = plan_of(self.experiment, self.classes, self.shape, model)
@@ -98,11 +104,16 @@ class Trained:
     # ----------------------------------------------------------------------------------------------------------- models
     def personal(self, silo: str, which: str = "best") -> Tensor:
         """A silo's own model: its best one by validation, or its last."""
-        if silo not in self.silos and not self.store.model_path(("personal", which, silo)).exists():
-            raise FairsiloError(f"{self.folder} has no silo {silo!r}{nearest(silo, self.silos)}")
-        for one in dict.fromkeys((which, "last")):  # without validation data there is no best
+        kept = self.store.read_model(("personal", self.kept(silo, which), silo))
+        return self.model.layout.pack(kept).to(self.plan.device)
+
+    def kept(self, silo: str, which: str) -> str:
+        """Which of a silo's models there is: without validation data there is no best, and the last is taken."""
+        for one in dict.fromkeys((which, "last")):
             if self.store.model_path(("personal", one, silo)).exists():
-                return self.model.layout.pack(self.store.read_model(("personal", one, silo))).to(self.plan.device)
+                return one
+        if silo not in self.silos:
+            raise FairsiloError(f"{self.folder} has no silo {silo!r}{nearest(silo, self.silos)}")
         raise FairsiloError(f"{self.folder} kept no model of silo {silo!r}: it was not there at the end")
 
     def _silo(self, data: SiloData, request: Request, memory: Memory | None = None, model: Any = None) -> Silo:
@@ -153,7 +164,7 @@ class Trained:
             split = Split(domain.inputs, domain.targets)
             data = SiloData(name, name, split, split, split)
             held = self._holding(data, silo, which)
-            model = "global" if silo is None else f"{silo} ({which})"
+            model = "global" if silo is None else f"{silo} ({self.kept(silo, which)})"
             rows.append({"domain": name, "model": model, **dataclasses.asdict(rounds.measure(held, "test"))})
             if silo is None and method.owners("adapt"):
                 rows.append({"domain": name, "model": "adapted", **dataclasses.asdict(self._adapted(data, method))})
@@ -164,10 +175,12 @@ class Trained:
         chosen = methods.method(adapt)
         if not chosen.owners("adapt"):
             raise FairsiloError(f"{adapt!r} does not adapt at test time; dsbn and tent do")
-        own = [part.name for part in self.plan.method.owners("adapt")]
-        method = (self.plan.method.without(*own) if own else self.plan.method) | chosen
-        method.check(Facts(self.model.layout, self.plan.training, self.plan.task.name))
-        return method
+        (part,) = chosen.owners("adapt")
+        if part.needs:
+            raise FairsiloError(f"{adapt!r} needs what silos keep during the run; train with it: 'fedavg | {adapt}'")
+        part.fits(self.model.layout, self.plan.training)
+        own = [one.name for one in self.plan.method.owners("adapt")]
+        return (self.plan.method.without(*own) if own else self.plan.method) | part
 
     def _adapted(self, data: SiloData, method: Method) -> Measure:
         server = dataclasses.replace(self.server, method=method)
@@ -184,23 +197,29 @@ class Trained:
         self._check_shape(domain.inputs)
         if name in self.silos:
             raise FairsiloError(f"{self.folder} has a silo {name!r} already; choose another name with --name")
+        for key, share in (("--validation", validation), ("--test", test)):
+            if not 0 <= share < 1:
+                raise FairsiloError(f"{key} is {share:g}; it must be a share from 0 to below 1")
         (data,) = divide(dataclasses.replace(domain, name=name), 1, validation, test, self.experiment.data.seed)
+        measuring = [part.name for part in self.plan.method.parts if part.needs_validation]
+        if measuring and not len(data.validation):
+            raise FairsiloError(f"{measuring[0]} measures models on validation data, and {name!r} has none")
         server = self.server
         asks: dict[str, Number] = {"evaluate": True, "save": True}
         later = server.method.personalises
         opened = rounds.open_personalisation if later else rounds.open_round
         message = opened(server, [name], asks)[name]
         kind = "personalise" if later else "train"
-        before = {}
+        before, measured = {}, [split for split in ("validation", "test") if len(data.split(split))]
         if server.layout.size:
             held = self._holding(data, None, "last")
-            before = {split: rounds.measure(held, split) for split in ("validation", "test") if len(data.split(split))}
+            before = {split: rounds.measure(held, split) for split in measured}
         silo = self._silo(data, Request(kind, server.round, message))
         with streams.ambient(self.plan.seed, server.round, name, kind):
             answer = rounds.EXCHANGE[kind](silo)
         vector = silo.scratch[rounds.SAVED]["last"]
         self.store.write_model(("personal", "last", name), vector, silo.model.layout)
-        after = {split: rounds.read_measure(answer, f"personal.{split}") for split in before or ("test",)}
+        after = {split: rounds.read_measure(answer, f"personal.{split}") for split in measured}
         return {
             "silo": name,
             "samples": len(data.train),
@@ -247,6 +266,12 @@ class Replayed:
             if not len(silo.validation):
                 raise FairsiloError(f"silo {silo.name!r} has no validation samples, which figures measure models on")
         self.layout = self.trained.server.silo_layout
+        kept = [slot.name for slot in self.trained.model.layout.own if slot.group != AUXILIARY]
+        if kept:
+            raise FairsiloError(
+                f"figures look at models as they were sent, and {self.trained.plan.method.name} keeps "
+                f"{kept[0]} at its silos"
+            )
         self.silos = self.federation.names
         self.unseen = self.federation.unseen_names
         self.total_rounds = self.trained.plan.training.rounds
@@ -262,7 +287,7 @@ class Replayed:
     def after(self, round: int) -> Tensor | None:
         if round + 1 in self.rounds:
             return self.sent(round + 1)
-        return self.trained.server.vector if round == self.total_rounds else None
+        return self.trained.server.vector.cpu() if round == self.total_rounds else None
 
     def loss(self, vector: Tensor, silo: str, split: str) -> float:
         return rounds.measure(self._holding(vector, silo), split).loss

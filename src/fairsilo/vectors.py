@@ -221,6 +221,17 @@ class FlatModel:
         for (_, counter), before in zip(self._counters, counters, strict=True):
             counter.copy_(before)
 
+    @contextmanager
+    def keeping_frozen(self) -> Iterator[None]:
+        """Buffers of frozen modules as they were after the block: they are in no vector, so loading does not."""
+        buffers = [buffer for name in self._frozen for buffer in self.module.get_submodule(name).buffers(recurse=False)]
+        before = [buffer.clone() for buffer in buffers]
+        try:
+            yield
+        finally:
+            for buffer, kept in zip(buffers, before, strict=True):
+                buffer.copy_(kept)
+
     @torch.no_grad()
     def read(self) -> Tensor:
         """A copy of the whole vector."""

@@ -261,7 +261,8 @@ class Loop:
         return rounds.open_personalisation(self.server, self.federation.names, asks)
 
     def _adaptation(self) -> dict[str, Message]:
-        if not self.server.method.owners("adapt"):
+        owner = self.server.method.owners("adapt")
+        if not owner or (owner[0].adapts_once and self.server.round < self.server.rounds):
             return {}
         return rounds.open_adaptation(self.server, self.federation.unseen_names)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torch import Tensor, nn
 
 from fairsilo.errors import FairsiloError
@@ -13,7 +15,9 @@ def is_batch_norm(slot: Slot) -> bool:
     return slot.group == "batch-norm"
 
 
-def require_batch_norms(part: str, layout: Layout) -> None:
+def require_batch_norms(part: str, layout: Layout, affine: bool = False) -> None:
+    if affine and not any(is_batch_norm(slot) and slot.role == "parameter" for slot in layout.slots):
+        raise FairsiloError(f"{part} trains scale and shift of BatchNorm, and the network has none to train")
     if not any(is_batch_norm(slot) and slot.role == "buffer" for slot in layout.slots):
         raise FairsiloError(
             f"{part} adapts batch normalisation, and the network has no BatchNorm with running statistics"
@@ -36,16 +40,18 @@ def mean_entropy(logits: Tensor) -> Tensor:
     return -(logits.softmax(1) * logits.log_softmax(1)).sum(1).mean()
 
 
-def estimate_statistics(silo: Silo, inputs: list[Tensor]) -> None:
+def estimate_statistics(silo: Silo, inputs: Iterable[Tensor]) -> None:
     """Running statistics from these batches alone, each counting alike."""
     norms = batch_norms(silo.model.module)
     momenta = [norm.momentum for norm in norms]
     use_batch_statistics(silo.model.module)
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # the cumulative mean
-    for batch in inputs:
-        silo.forward(batch)
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
+    try:
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the cumulative mean
+        for batch in inputs:
+            silo.forward(batch)
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
     silo.model.eval()

@@ -25,6 +25,7 @@ class ControlVariates(Part):
 
     name = "control-variates"
     paper = "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020"
+    reads_steps = True
     formula = "w <- w - eta (g - c_i + c);  c_i+ = c_i - c + (W - w_i)/(K eta);  c <- c + sum_i (c_i+ - c_i)/N"
     sends = ("the change of its control variate (a mean gradient), as large as the model",)
     keeps = ("control variate c_i at the silo", "control variate c at the server")

@@ -29,6 +29,7 @@ class EntropySteps(Part):
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         require_batch_norms(self.name, layout)
+        require_batch_norms(self.name, layout, affine=True)
 
     def adapt(self, silo: Silo, batches: Batches) -> Iterator[Tensor]:
         with silo.model.training_only(is_batch_norm) as leaves:

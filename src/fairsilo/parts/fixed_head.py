@@ -25,7 +25,7 @@ class FixedHead(Part):
     about = "personal"
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
-        require_head(self.name, layout)
+        require_head(self.name, layout, body=True)
         require_new_optimizer(self.name, training)
 
     def train(self, silo: Silo) -> Tensor:

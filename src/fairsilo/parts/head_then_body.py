@@ -40,6 +40,7 @@ class HeadThenBody(Part):
 
     name = "head-then-body"
     paper = "Collins et al., Exploiting Shared Representations for Personalized Federated Learning, ICML 2021"
+    uneven_steps = True
     formula = "c_i <- argmin_c L_i(phi, c), some epochs;  phi <- phi - eta grad_phi L_i(phi, c_i)"
     about = "personal"
 
@@ -49,7 +50,7 @@ class HeadThenBody(Part):
     body_epochs: int = setting(1, "epochs that train the body, after train.epochs of the head", low=1)
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
-        require_head(self.name, layout)
+        require_head(self.name, layout, body=True)
         require_new_optimizer(self.name, training)
 
     def train(self, silo: Silo) -> Tensor:

@@ -6,7 +6,7 @@ from torch import nn
 
 from fairsilo.config import TrainSettings
 from fairsilo.errors import FairsiloError
-from fairsilo.vectors import AUXILIARY, Layout, Slot
+from fairsilo.vectors import PARAMETER, Layout, Slot
 
 
 def is_head(slot: Slot) -> bool:
@@ -14,11 +14,16 @@ def is_head(slot: Slot) -> bool:
 
 
 def is_body(slot: Slot) -> bool:
-    return slot.group not in ("head", AUXILIARY)
+    """All that is not the head; what parts train beside the network trains with the body."""
+    return not is_head(slot)
 
 
-def require_head(part: str, layout: Layout) -> None:
-    if not any(map(is_head, layout.slots)):
+def require_head(part: str, layout: Layout, body: bool = False) -> None:
+    """A head, and where asked also a body, that can be trained."""
+    trained = [slot for slot in layout.slots if slot.role == PARAMETER]
+    if body and trained and all(map(is_head, trained)):
+        raise FairsiloError(f"{part} trains the body of the network, and all of it is frozen")
+    if not any(map(is_head, trained)):
         raise FairsiloError(
             f"{part}: the network has no head of its own; let its last layer be the attribute `head`, as in "
             "fairsilo.models.networks.Network"

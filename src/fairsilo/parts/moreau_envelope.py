@@ -20,10 +20,14 @@ from fairsilo.vectors import Layout
 
 @dataclass(frozen=True)
 class MoreauEnvelope(Part):
-    """Both models start at the received one; theta goes on from batch to batch, and is given up with the round."""
+    """Both models start at the received one; theta goes on from batch to batch, and is given up with the round.
+
+    Its steps are plain: train.momentum and train.weight_decay have no part in them (mu has the latter's place).
+    """
 
     name = "moreau-envelope"
     paper = "Dinh, Tran and Nguyen, Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020"
+    uneven_steps = True
     formula = (
         "K times theta <- theta - eta_p (grad L_i(theta) + lam (theta - w) + mu theta); w <- w - lam eta (w - theta)"
     )
@@ -37,6 +41,8 @@ class MoreauEnvelope(Part):
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         require_new_optimizer(self.name, training)
+        if training.optimizer != "sgd":
+            raise FairsiloError(f"{self.name} takes plain gradient steps of its own; set train.optimizer=sgd")
         for key, rate in (("train.lr", training.lr), ("inner_lr", self.inner_lr or training.lr)):
             if self.lam * rate >= 2:
                 raise FairsiloError(f"{self.name}: lam * {key} is {self.lam * rate:g}; from 2 on its steps diverge")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fairsilo.config import setting
@@ -37,27 +38,34 @@ class MultiTask(Part):
     def kind(self, slot: Slot) -> str:
         return AVERAGED
 
+    def prepare(self, server: Server) -> None:
+        if self.regularizer:  # who has not trained yet has the initial model
+            initial = server.vector[: server.layout.parameters].clone()
+            server.memory.of(self)["models"] = dict.fromkeys(server.names, initial)
+
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
-        models = server.memory.of(self).get("models", {})
-        others = [model for name, model in sorted(models.items()) if name != silo]
-        if others:
-            message.tensors[f"{self.name}.others"] = sum(others[1:], others[0])
         if self.regularizer:
-            message.numbers[f"{self.name}.silos"] = len(others) + 1
+            models = server.memory.of(self)["models"]
+            key = f"{self.name}.sum"
+            if key not in server.facts:
+                server.facts[key] = torch.stack([models[name] for name in server.names]).sum(0)
+            own = models.get(silo, 0.0)  # a newcomer has none among them
+            message.tensors[f"{self.name}.others"] = server.facts[key] - own
+            message.numbers[f"{self.name}.silos"] = len(server.names)
         return message
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         if not self.regularizer:
             return loss
-        own, others = silo.parameters, silo.message.tensors.get(f"{self.name}.others")
+        others = silo.message.tensors[f"{self.name}.others"]
+        own = silo.parameters[: len(others)]  # without what parts train beside the network
         omega = 1 - 1 / int(silo.message.numbers[f"{self.name}.silos"])
-        total = own if others is None else own + others
         scale = 10.0 ** -(math.floor(math.log10(len(own)) + 1) + 1)
-        return loss + scale * (own.square().sum() + omega**2 * total.square().sum())
+        return loss + scale * (own.square().sum() + omega**2 * (own + others).square().sum())
 
     def collect(self, server: Server, updates: Updates) -> Updates:
         if self.regularizer:
-            models = dict(server.memory.of(self).get("models", {}))
+            models = dict(server.memory.of(self)["models"])
             for name, delta in zip(updates.silos, updates.deltas, strict=True):
                 models[name] = (server.vector + delta)[: updates.layout.parameters]
             server.memory.of(self)["models"] = models

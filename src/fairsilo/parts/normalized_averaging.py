@@ -27,6 +27,7 @@ class NormalizedAveraging(Part):
 
     name = "normalized-averaging"
     paper = "Wang et al., Tackling the Objective Inconsistency Problem in Federated Optimization, NeurIPS 2020"
+    reads_steps = True
     formula = "d_i = (W - w_i)/a_i;  tau_eff = sum_i p_i a_i;  W <- W - tau_eff sum_i p_i d_i"
     sends = ("the length of its local path (one number)",)
 

@@ -32,9 +32,8 @@ class OwnStatistics(Part):
 
     @torch.no_grad()
     def adapt(self, silo: Silo, batches: Batches) -> Iterator[Tensor]:
-        inputs = list(batches(self.adapt_batch))
         if self.statistics == "pass":
-            estimate_statistics(silo, inputs)
+            estimate_statistics(silo, batches(self.adapt_batch))
         else:
             use_batch_statistics(silo.model.module)
-        return iter([silo.forward(batch).prediction for batch in inputs])
+        return iter([silo.forward(batch).prediction for batch in batches(self.adapt_batch)])

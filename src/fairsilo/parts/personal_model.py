@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fairsilo.config import setting
+from fairsilo.config import TrainSettings, setting
 from fairsilo.local import pulled
 from fairsilo.part import Part
+from fairsilo.parts.heads import require_new_optimizer
 from fairsilo.round import descend
 from fairsilo.silo import Silo
+from fairsilo.vectors import Layout
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,14 @@ class PersonalModel(Part):
 
     lam: float = setting(0.1, "pull of the personal model towards the shared one", low=0)
     aggregate_personal: bool = setting(False, "the personal models are averaged, as in FedHEAL's and GRACE's tables")
+
+    @property
+    def trains_bare(self) -> bool:
+        return self.aggregate_personal
+
+    def fits(self, layout: Layout, training: TrainSettings) -> None:
+        if self.aggregate_personal:
+            require_new_optimizer(self.name, training)
 
     def train(self, silo: Silo) -> Tensor:
         own = silo.memory.of(self).get("model", silo.start)

@@ -56,11 +56,12 @@ class RoutedKernels(Part):
     formula = "min over routers, gamma, beta: 10 H(f(x)) + 0.1 ||softmax f(x) - softmax f(x + noise)||^2"
     sends = ("each silo's personal model, to the server and on to unseen silos",)
     needs = ("trajectory",)
+    adapts_once = True  # ten epochs with a kernel per image
     tasks = ("classify",)
 
     adapt_epochs: int = setting(10, "epochs over the test images", low=1)
     adapt_lr: float = setting(1e-3, "of Adam, at test time", low=0, open_low=True)
-    adapt_batch: int = setting(64, "images a step when adapting", low=2)
+    adapt_batch: int = setting(32, "images a step when adapting", low=2)
     entropy_weight: float = setting(10.0, "of the mean entropy", low=0)
     consistency_weight: float = setting(0.1, "of the agreement under noise", low=0)
     noise: float = setting(0.1, "standard deviation of the noise; images lie in [-1, 1]", low=0)
@@ -108,7 +109,7 @@ def routed(silo: Silo, models: Tensor) -> nn.Module:
     network = copy.deepcopy(silo.model.module).requires_grad_(False)
     views = [silo.model.layout.wire.views(model) for model in models]
     for name, module in list(network.named_modules()):
-        if isinstance(module, nn.Conv2d) and f"{name}.weight" in views[0]:
+        if isinstance(module, nn.Conv2d) and module.padding_mode == "zeros" and f"{name}.weight" in views[0]:
             owner, _, leaf = name.rpartition(".")
             stacked = [
                 torch.stack([view[key] for view in views])

@@ -38,7 +38,10 @@ class TwoHeads(Part):
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         shared, features = output.prediction, output.features
         assert features is not None
-        counts = torch.bincount(silo.data.train.targets, minlength=shared.shape[1]).to(shared.device)
+        counts = silo.scratch.get(f"{self.name}.counts")
+        if counts is None:
+            counts = torch.bincount(silo.data.train.targets, minlength=shared.shape[1]).to(shared.device)
+            silo.scratch[f"{self.name}.counts"] = counts
         # what stands there is the plain loss of the shared head: the balanced one takes its place
         loss = loss - silo.task.loss(shared, batch.targets) + balanced_softmax(shared, batch.targets, counts)
         if self.stop_gradient:

@@ -1,0 +1,134 @@
+"""Anonymised clustering of silos (FedGCR, AAAI 2024): the server finds types of silos by what their images look like.
+
+A Gaussian mixture over the silos' representations; nobody says which domain it has. A silo that sits a round out is
+clustered by its last representation. Clusters keep their numbers from round to round as far as their members do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.messages import Message
+from fairsilo.part import Part
+from fairsilo.parts.representations import representation
+from fairsilo.server import Server, Updates
+from fairsilo.silo import Silo
+
+CLUSTERS = "clusters"  # at the server a fact: silo -> cluster; at a silo, in its scratch, what it knows of them
+
+
+class Known(NamedTuple):
+    """What a silo knows of the clusters: all centres, which one is its own, and its representation a round ago."""
+
+    centres: Tensor
+    own: int
+    previous: Tensor
+
+
+@dataclass(frozen=True)
+class Clustering(Part):
+    """h~_k = mean over classes of the class means of h; {h~_k} -> clusters t(k), centres H_t = mean of their members."""
+
+    name = "clustering"
+    paper = "Cheng et al., FedGCR: Federated Learning with Distinct Client Types, AAAI 2024"
+    formula = "h~_k = mean_c mean_(x in class c) h(x);  t = GMM({h~_k});  H_t = mean of h~_k over cluster t"
+    sends = ("the mean over its classes of their mean representation (one vector)",)
+    keeps = ("its last mean representation at the silo", "the silos' last representations and clusters at the server")
+    tasks = ("classify",)
+    needs_features = True
+
+    clusters: int = setting(4, "how many types of silos are looked for; the number of domains, or a few more", low=1)
+    covariance: str = setting("diag", "shape of a cluster", choices=("diag", "spherical", "tied", "full"))
+    reg_covar: float = setting(1e-3, "added to the variances, as a share of their mean over all silos", low=1e-9)
+    max_batches: int = setting(0, "batches the representation is made from; 0: all training data", low=0)
+
+    def broadcast(self, server: Server, silo: str, message: Message) -> Message:
+        memory = server.memory.of(self)
+        if silo in memory.get("clusters", {}):
+            message.tensors[f"{self.name}.centres"] = memory["centres"]
+            message.numbers[f"{self.name}.own"] = memory["clusters"][silo]
+        return message
+
+    def begin(self, silo: Silo) -> None:
+        centres, previous = silo.message.tensors.get(f"{self.name}.centres"), silo.memory.of(self).get("representation")
+        if centres is not None and previous is not None:
+            silo.scratch[CLUSTERS] = Known(centres, int(silo.message.numbers[f"{self.name}.own"]), previous)
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        found = representation(silo, self.max_batches)
+        silo.memory.of(self)["representation"] = update.tensors[f"{self.name}.representation"] = found
+
+    def collect(self, server: Server, updates: Updates) -> Updates:
+        memory = server.memory.of(self)
+        rows = dict(memory.get("representations", {}))
+        for name, message in zip(updates.silos, updates.messages, strict=True):
+            rows[name] = message.tensors[f"{self.name}.representation"]
+        matrix = torch.stack(list(rows.values()))
+        seed = server.stream(self.name).initial_seed() % 2**32
+        labels = mixture(matrix.double().cpu().numpy(), self.clusters, self.covariance, self.reg_covar, seed)
+        clusters = renumbered(dict(zip(rows, labels, strict=True)), memory.get("clusters", {}))
+        numbers = torch.tensor([clusters[name] for name in rows], device=matrix.device)
+        memory.update(
+            representations=rows, clusters=clusters, centres=centres_of(matrix, numbers, memory.get("centres"))
+        )
+        server.facts[CLUSTERS] = clusters
+        server.note(f"clusters of {', '.join(map(str, sorted(Counter(labels).values(), reverse=True)))} silos")
+        return updates
+
+
+def mixture(rows: np.ndarray, clusters: int, covariance: str, reg_covar: float, seed: int) -> list[int]:
+    """The component of each row under a Gaussian mixture; the partition does not depend on the order of the rows."""
+    from sklearn.mixture import GaussianMixture  # slow to import
+
+    scaled = rows - rows.mean(0)
+    scaled /= np.sqrt(scaled.var(0).mean()) or 1.0  # so that reg_covar means the same whatever the network's scale
+    # rows that differ by rounding only are one point: no two components fit on it
+    components = min(clusters, len(np.unique(scaled.round(6), axis=0)))
+    if components == 1:
+        return [0] * len(rows)
+    order = np.lexsort(scaled.T[::-1])
+    model = GaussianMixture(components, covariance_type=covariance, reg_covar=reg_covar, n_init=5, random_state=seed)
+    labels = np.empty(len(rows), dtype=int)
+    labels[order] = model.fit_predict(scaled[order])
+    return [int(label) for label in labels]
+
+
+def renumbered(found: dict[str, int], before: dict[str, int]) -> dict[str, int]:
+    """The same partition, its clusters numbered so that most silos keep the number they had."""
+    overlaps = Counter((found[name], before[name]) for name in found if name in before)
+    numbers: dict[int, int] = {}
+    for (new, old), _ in sorted(overlaps.items(), key=lambda item: (-item[1], item[0])):
+        if new not in numbers and old not in numbers.values():
+            numbers[new] = old
+    for new in sorted(set(found.values()) - set(numbers)):
+        numbers[new] = min(set(range(len(numbers) + 1)) - set(numbers.values()))
+    return {name: numbers[new] for name, new in found.items()}
+
+
+def centres_of(rows: Tensor, clusters: Tensor, before: Tensor | None = None) -> Tensor:
+    """H_t = the mean of the rows of cluster t; a cluster without members keeps the centre it had."""
+    count = max(int(clusters.max()) + 1, 0 if before is None else len(before))
+    found = []
+    for number in range(count):
+        members = rows[clusters == number]
+        if len(members):
+            found.append(members.mean(0))
+        else:
+            assert before is not None
+            found.append(before[number])
+    return torch.stack(found)
+
+
+def clustering_accuracy(clusters: dict[str, int], types: dict[str, str]) -> float:
+    """The share of silos whose type is the majority type of their cluster."""
+    counts: dict[int, Counter[str]] = {}
+    for name, cluster in clusters.items():
+        counts.setdefault(cluster, Counter())[types[name]] += 1
+    return sum(max(found.values()) for found in counts.values()) / len(clusters)
