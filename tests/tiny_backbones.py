@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
+
+from fairsilo.federation import Federation, SiloData, Split
 
 
-def write_clip(folder: Path, size: int = 8) -> Path:
+def write_clip(folder: Path, size: int = 8, layers: int = 2) -> Path:
     """A random CLIP for 8 x 8 images, with a tokenizer of single letters."""
     import transformers
 
@@ -23,7 +26,7 @@ def write_clip(folder: Path, size: int = 8) -> Path:
         numbers = {"bos_token_id": start, "eos_token_id": end, "pad_token_id": end}
         config = transformers.CLIPConfig(
             text_config={**shape, "vocab_size": len(vocabulary), "max_position_embeddings": 40, **numbers},
-            vision_config={**shape, "image_size": size, "patch_size": 4},
+            vision_config={**shape, "num_hidden_layers": layers, "image_size": size, "patch_size": 4},
             projection_dim=12,
         )
         transformers.CLIPModel(config).save_pretrained(folder)
@@ -56,3 +59,15 @@ def write_resnet(folder: Path) -> Path:
         config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
         transformers.ResNetModel(config).save_pretrained(folder)
     return folder
+
+
+def enlarged(people: Federation, size: int = 8) -> Federation:
+    """The tiny federation with images of another size."""
+
+    def split(one: Split) -> Split:
+        return Split(F.interpolate(one.inputs.float(), size=(size, size)).to(torch.uint8), one.targets)
+
+    def silo(one: SiloData) -> SiloData:
+        return SiloData(one.name, one.domain, split(one.train), split(one.validation), split(one.test))
+
+    return Federation(people.name, people.classes, tuple(map(silo, people.silos)), tuple(map(silo, people.unseen)))

@@ -128,6 +128,8 @@ class TrainSettings:
     lr: float = setting(0.02, "local learning rate", low=0, open_low=True)
     momentum: float = setting(0.9, "of local SGD", low=0, high=1)
     weight_decay: float = setting(1e-4, "local weight decay", low=0)
+    adam_beta2: float = setting(0.999, "of local Adam and AdamW: of the second moment", low=0, high=0.999999)
+    adam_eps: float = setting(1e-8, "of local Adam and AdamW: added to the root of the moment", low=0, open_low=True)
     clip: float | None = setting(None, "clip the norm of each local gradient to this", low=0, open_low=True)
     keep_optimizer_state: bool = setting(False, "momenta survive from round to round at each silo")
     weighting: str = setting("samples", "a silo's share in the mean", choices=("samples", "uniform"))

@@ -29,7 +29,7 @@ from fairsilo.engine.loop import Event, Listener, Loop, silent
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError, StoppedError
-from fairsilo.federation import Federation, Split, federate, held_out_domains
+from fairsilo.federation import Federation, Split, federate, held_out_domains, pooled
 from fairsilo.metrics import summarise
 from fairsilo.report.page import write_report
 from fairsilo.store import Store
@@ -133,11 +133,29 @@ def federation_of(experiment: Experiment) -> Federation:
     )
 
 
-def server_data_of(experiment: Experiment, federation: Federation) -> Split | None:
-    """All images of the folder given to the server, whatever their domain, with the federation's class numbers."""
+def synthetic_of(experiment: Experiment, federation: Federation) -> dict[str, Split]:
+    """Silo -> labelled images in its style, from the generator that the settings name."""
+    data = experiment.data
+    if data.synthetic is None:
+        return {}
+    from fairsilo.data.synthetic import make_synthetic
+
+    return make_synthetic(data.synthetic, federation, data.synthetic_share, data.synthetic_bad, data.seed)
+
+
+def server_data_of(
+    experiment: Experiment, federation: Federation, synthetic: dict[str, Split] | None = None
+) -> Split | None:
+    """All images of the folder given to the server, whatever their domain, with the federation's class numbers.
+
+    Where no folder is given, the synthetic images of all silos.
+    """
     path = experiment.data.server
     if path is None:
-        return None
+        if not synthetic:
+            return None
+        made = [synthetic[name] for name in sorted(synthetic)]
+        return Split(torch.cat([one.inputs for one in made]), torch.cat([one.targets for one in made]))
     kind = "packed" if any(Path(path).glob("*.npz")) else "folder"
     found = load(**{kind: path}, size=federation.silos[0].train.inputs.shape[-1])  # type: ignore[arg-type]
     missing = set(federation.classes) ^ set(found.classes)
@@ -153,7 +171,8 @@ def check(experiment: Experiment, federation: Federation, maker: ModelMaker | No
     _engine_kind(experiment, federation)
     for name in filter(None, (experiment.method, experiment.baseline)):
         plan = blueprint(dataclasses.replace(experiment, method=name), federation, maker)
-        plan.check(federation, experiment.data.server is not None)
+        made = experiment.data.synthetic is not None
+        plan.check(federation, experiment.data.server is not None or made, made)
 
 
 def _named_held_out(experiment: Experiment, federation: Federation) -> Experiment:
@@ -197,12 +216,15 @@ def _run_one(
     status = _status(store)
     if status.get("status") == "finished":
         return Result(folder, method.name, store.read_json("summary.json"))
+    synthetic = synthetic_of(experiment, federation)
+    if method.pools:
+        federation = pooled(federation, synthetic.values())
     plan = blueprint(experiment, federation, maker)
     _refuse_others(folder, status, mark := fingerprint(plan, federation))
     prepared = keep_features(
         plan,
         federation,
-        server_data_of(experiment, federation),
+        server_data_of(experiment, federation, synthetic),
         wanted=experiment.engine.keep_features,
         limit=experiment.engine.features_limit,
         folder=folder / "features",
@@ -216,6 +238,7 @@ def _run_one(
         store=store,
         listener=listener,
         server_data=prepared.server_data,
+        synthetic=synthetic,
     )
     begun, earlier = time.perf_counter(), float(status.get("seconds", 0.0))
     facts = {

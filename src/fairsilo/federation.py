@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -85,6 +85,26 @@ class Federation:
             for split in (silo.train, silo.validation, silo.test):
                 for tensor in (split.inputs, split.targets):
                     tensor.share_memory_()  # type: ignore[no-untyped-call]
+
+
+def pooled(federation: Federation, more: Iterable[Split] = ()) -> Federation:
+    """All that silos hold, and whatever is given besides to train on, as one silo's."""
+    silos = federation.silos
+
+    def joined(splits: Iterable[Split]) -> Split:
+        found = list({split.inputs.data_ptr(): split for split in splits if len(split)}.values())
+        if not found:
+            return silos[0].validation
+        return Split(torch.cat([one.inputs for one in found]), torch.cat([one.targets for one in found]))
+
+    everything = SiloData(
+        "pooled",
+        "+".join(dict.fromkeys(silo.domain for silo in silos)),
+        joined([*(silo.train for silo in silos), *more]),
+        joined(silo.validation for silo in silos),
+        joined(silo.test for silo in silos),
+    )
+    return Federation(federation.name, federation.classes, (everything,), federation.unseen, federation.task)
 
 
 def federate(

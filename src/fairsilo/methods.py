@@ -28,6 +28,7 @@ from fairsilo.parts.head_then_body import HeadThenBody
 from fairsilo.parts.image_adapter import ImageAdapter
 from fairsilo.parts.local_head import LocalHead
 from fairsilo.parts.local_norms import LocalNorms
+from fairsilo.parts.low_rank import LowRank
 from fairsilo.parts.mean_mixing import MeanMixing
 from fairsilo.parts.meta_learning import MetaLearning
 from fairsilo.parts.minimax_weights import MinimaxWeights
@@ -36,8 +37,10 @@ from fairsilo.parts.moreau_envelope import MoreauEnvelope
 from fairsilo.parts.multi_task import MultiTask
 from fairsilo.parts.no_sharing import NoSharing
 from fairsilo.parts.normalized_averaging import NormalizedAveraging
+from fairsilo.parts.offsite import Offsite
 from fairsilo.parts.own_statistics import OwnStatistics
 from fairsilo.parts.personal_model import PersonalModel
+from fairsilo.parts.pooled import Pooled
 from fairsilo.parts.prompt_context import PromptContext
 from fairsilo.parts.prototype_contrast import PrototypeContrast
 from fairsilo.parts.prototype_pull import PrototypePull
@@ -252,6 +255,46 @@ ENTRIES = (
         "FedCLIP, and the server fine-tunes the adapter on data of its own.",
         (ImageAdapter, ServerTuning),
         model="tiny-clip",
+    ),
+    Entry(
+        "clip-adapter",
+        "CLIP adapter, central",
+        "One wide adapter trained on all data in one place.",
+        (Pooled, ImageAdapter),
+        paper="CLIP_A of Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025",
+        settings={"adapter_width": 4, "clip_loss": "classes"},
+        model="tiny-clip",
+    ),
+    Entry(
+        "clip-lora",
+        "CLIP LoRA, central",
+        "Low-rank changes of CLIP's image encoder, trained on all data in one place.",
+        (Pooled, LowRank),
+        paper=LowRank.paper,
+        model="tiny-clip",
+    ),
+    Entry(
+        "clip-per-domain",
+        "CLIP adapters, one per domain",
+        "Each silo trains an adapter of its own, for itself.",
+        (ImageAdapter, NoSharing),
+        paper="CLIP_M of Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025",
+        settings={"clip_loss": "classes"},
+        model="tiny-clip",
+    ),
+    Entry(
+        "fedot",
+        "FedOT",
+        "Silos train the ends of CLIP's image encoder through an emulator of its middle.",
+        (Offsite,),
+        model="tiny-clip",
+    ),
+    Entry(
+        "vit-central",
+        "ViT, central",
+        "A whole ViT trained on all data in one place.",
+        (Pooled,),
+        model="tiny-vit",
     ),
     Entry(
         "vpt",

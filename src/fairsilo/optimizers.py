@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,11 +37,16 @@ def _sgd(tensors: Sequence[Tensor], training: TrainSettings) -> torch.optim.Opti
 
 
 def _adam(tensors: Sequence[Tensor], training: TrainSettings) -> torch.optim.Optimizer:
-    return torch.optim.Adam(tensors, lr=training.lr, weight_decay=training.weight_decay, fused=True)
+    return torch.optim.Adam(tensors, **_moments(training), fused=True)
 
 
 def _adamw(tensors: Sequence[Tensor], training: TrainSettings) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(tensors, lr=training.lr, weight_decay=training.weight_decay, fused=True)
+    return torch.optim.AdamW(tensors, **_moments(training), fused=True)
+
+
+def _moments(training: TrainSettings) -> dict[str, Any]:
+    betas = (0.9, training.adam_beta2)
+    return {"lr": training.lr, "betas": betas, "eps": training.adam_eps, "weight_decay": training.weight_decay}
 
 
 _OPTIMIZERS = {"sgd": _sgd, "adam": _adam, "adamw": _adamw}

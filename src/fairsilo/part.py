@@ -43,6 +43,7 @@ class Part:
     needs_synthetic: ClassVar[bool] = False  # a generator must make images in each silo's style (data.synthetic)
     reads_steps: ClassVar[bool] = False  # divides a silo's change by its local steps, each of which moves every tensor
     uneven_steps: ClassVar[bool] = False  # its local loop takes other steps than that
+    pools: ClassVar[bool] = False  # all training data are in one place: a baseline, not a federation
     adapts_once: ClassVar[bool] = False  # its `adapt` is long: asked after the last round only
     tasks: ClassVar[tuple[str, ...]] = ("classify", "segment", "next-character")
 
@@ -278,6 +279,10 @@ class Method:
         """Whether the server must see each silo's update (then secure aggregation cannot apply); else a running sum
         is enough and memory does not grow with the silos."""
         return any(self.owners(hook) for hook in ("collect", "weights", "combine", "step"))
+
+    @property
+    def pools(self) -> bool:
+        return any(part.pools for part in self.parts)
 
     @property
     def personalises(self) -> bool:

@@ -27,13 +27,16 @@ from fairsilo.engine.sequential import Sequential
 from fairsilo.federation import Federation, SiloData, Split
 from fairsilo.messages import MODEL, Message, Number, Reply
 from fairsilo.methods import method
+from fairsilo.models.backbones import similarities
 from fairsilo.models.networks import Output
+from fairsilo.optimizers import make_optimizer
 from fairsilo.part import Method
 from fairsilo.parts import received_loss, simplex
 from fairsilo.parts.alignment import coral, deep_coral, mmd
 from fairsilo.parts.fairness_aware import equalise
 from fairsilo.parts.generalization_adjustment import adjust, gap, step_at
 from fairsilo.parts.gradient_agreement import cosines
+from fairsilo.parts.image_adapter import attention
 from fairsilo.parts.mean_mixing import mixing_terms
 from fairsilo.parts.minimax_weights import climb
 from fairsilo.parts.model_contrast import contrast
@@ -597,6 +600,36 @@ class ConvNorm(nn.Module):
         return Output(self.fc(hidden), hidden)
 
 
+class Adapter(nn.Module):
+    """FedCLIP's adapter on given image features; the text feature of every sample of the case is a class of its own."""
+
+    def __init__(self, weights: Case, scale: float) -> None:
+        super().__init__()
+        shape = number(weights["0.weight"])
+        self.adapter = attention(shape.shape[1], shape.shape[0]).double()
+        self.adapter.load_state_dict({key: number(value) for key, value in weights.items()})
+        self.scale, self.texts = torch.tensor(scale, dtype=torch.float64), torch.empty(0)
+
+    def forward(self, inputs: Tensor) -> Output:
+        features = self.adapter(inputs) * inputs
+        return Output(similarities(features, F.normalize(self.texts, dim=1), self.scale), features)
+
+
+def fedclip_local(case: Case) -> Pairs:
+    """Steps of the method's own loss and the local optimiser over the case's batches."""
+    given = case["inputs"]
+    training = TrainSettings(optimizer="adam", lr=given["lr"], weight_decay=0.2, adam_beta2=0.98, adam_eps=1e-6)
+    module = Adapter(given["adapter0"], given["logit_scale"])
+    silo = lone_silo(method("fedclip"), module, Split(torch.zeros(1), torch.zeros(1)), training, Classify(1))
+    optimizer = make_optimizer(silo)
+    for images, texts in zip(given["image_features"], given["text_features_per_sample"], strict=True):
+        module.texts = number(texts)
+        labels = torch.arange(len(texts))
+        rounds.follow(silo, optimizer, [Batch(number(images), labels, labels)])
+    for name, tensor in silo.model.layout.views(silo.model.read()).items():
+        yield name, tensor, case["outputs"]["adapter"][name.removeprefix("adapter.")]
+
+
 def tent(case: Case) -> Pairs:
     given, expected = case["inputs"], case["outputs"]
     how = method("tent", adapt_lr=given["lr"])
@@ -655,6 +688,7 @@ RULES: dict[str, Callable[[Case], Pairs]] = {
         meta_step,
         feature_alignment,
         pfedme_local,
+        fedclip_local,
         tent,
     )
 }

@@ -1,0 +1,391 @@
+"""Networks on frozen backbones: loading, what is trained and sent, kept features, and the methods around them."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import tiny
+import tiny_backbones
+from fairsilo.engine.base import Engine
+from fairsilo.engine.features import Prepared, keep_features
+from fairsilo.engine.host import Blueprint
+from fairsilo.engine.loop import Event, History, Loop
+from fairsilo.engine.processes import Pool, Processes
+from fairsilo.engine.sequential import Sequential
+from fairsilo.errors import FairsiloError
+from fairsilo.federation import Federation, pooled
+from fairsilo.methods import CATALOGUE
+from fairsilo.models import backbones
+from fairsilo.models.backbones import ClipNetwork, VitNetwork, backbone_network
+from fairsilo.parts.image_adapter import contrastive
+from fairsilo.parts.offsite import emulated
+from fairsilo.parts.prompt_context import PromptedClip
+from fairsilo.silo import prepare
+from fairsilo.store import Store
+
+SHORT = dataclasses.replace(tiny.TRAINING, rounds=2)
+
+
+@pytest.fixture(scope="session")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Kind -> model setting of a random backbone for 8 x 8 images."""
+    folder = tmp_path_factory.mktemp("backbones")
+    clip, vit = tiny_backbones.write_clip(folder / "clip"), tiny_backbones.write_vit(folder / "vit")
+    deep, resnet = tiny_backbones.write_clip(folder / "deep", layers=6), tiny_backbones.write_resnet(folder / "r")
+    return {"clip": f"clip:{clip}", "deep": f"clip:{deep}", "vit": f"vit:{vit}", "resnet": f"resnet:{resnet}"}
+
+
+@pytest.fixture(scope="session")
+def people8() -> Federation:
+    return tiny_backbones.enlarged(tiny.federation())
+
+
+def images(people: Federation) -> Tensor:
+    return prepare(people["a"].train.inputs, torch.device("cpu"), torch.float32)
+
+
+def run(
+    how: str,
+    model: str,
+    people: Federation,
+    *,
+    keep: bool = True,
+    folder: Path | None = None,
+    listener: Any = None,
+    pool: Pool | None = None,
+    training: Any = SHORT,
+    **more: Any,
+) -> tuple[History, Loop, Prepared]:
+    plan = tiny.plan(how, training, model=model)
+    ready = keep_features(plan, people, tiny_backbones.enlarged(tiny.federation())["a"].train, wanted=keep, **more)
+    engine: Engine
+    if pool:
+        engine = Processes(ready.plan, ready.federation, pool)
+    else:
+        engine = Sequential(ready.plan, ready.federation, strict=listener is None)
+    store = Store(folder) if folder else None
+    if store:
+        store.create()
+    extra = {"listener": listener} if listener else {}
+    loop = Loop(ready.plan, ready.federation, engine, store=store, server_data=ready.server_data, **extra)
+    return loop.run(), loop, ready
+
+
+# ------------------------------------------------------------------------------------------------------------- loading
+def test_checkpoints_in_the_hubs_format_load(places: dict[str, str], people8: Federation) -> None:
+    import transformers
+
+    x = images(people8)
+    vit = backbone_network(places["vit"], 3)
+    assert isinstance(vit, VitNetwork)
+    own = transformers.ViTModel.from_pretrained(places["vit"].removeprefix("vit:"), add_pooling_layer=False).eval()
+    torch.testing.assert_close(vit.token(x), own(x).last_hidden_state[:, 0])
+    clip = backbone_network(places["clip"], 3)
+    assert isinstance(clip, ClipNetwork)
+    whole = transformers.CLIPModel.from_pretrained(places["clip"].removeprefix("clip:")).eval()
+    tokens = clip.tokens(["a photo of a cat"])
+    with torch.no_grad():
+        found = whole(input_ids=tokens, pixel_values=x)
+    torch.testing.assert_close(F.normalize(clip.images(x), dim=1), found.image_embeds)
+    torch.testing.assert_close(F.normalize(clip.encode(tokens), dim=1), found.text_embeds)
+    assert backbone_network(places["resnet"], 3)(x).prediction.shape == (24, 3)
+
+
+def test_images_are_normalised_as_the_weights_were_trained(places: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "vit"
+    shutil.copytree(places["vit"].removeprefix("vit:"), folder)
+    (folder / "preprocessor_config.json").write_text('{"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.25, 0.3]}')
+    vit = backbone_network(f"vit:{folder}", 3)
+    assert isinstance(vit, VitNetwork)
+    x = torch.rand(2, 3, 8, 8)
+    mean, deviation = torch.tensor([0.4, 0.5, 0.6]).view(1, 3, 1, 1), torch.tensor([0.2, 0.25, 0.3]).view(1, 3, 1, 1)
+    torch.testing.assert_close(vit.pixels(2 * x - 1), (x - mean) / deviation)
+
+
+def refused(name: str) -> str:
+    with pytest.raises(FairsiloError) as problem:
+        backbone_network(name, 3)
+    return str(problem.value)
+
+
+def test_missing_weights_are_one_sentence(places: dict[str, str], tmp_path: Path) -> None:
+    assert "the weights of the backbone vit:" in refused(f"vit:{tmp_path / 'nowhere'}")
+    shutil.copytree(
+        places["vit"].removeprefix("vit:"), tmp_path / "bare", ignore=shutil.ignore_patterns("*.safetensors")
+    )
+    assert "cannot be loaded" in refused(f"vit:{tmp_path / 'bare'}")
+    assert "names no weights" in refused("clip:")
+    assert "\n" not in refused(f"vit:{tmp_path / 'bare'}")
+
+
+def test_weights_that_lack_tensors_are_refused(places: dict[str, str], tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = tmp_path / "holes"
+    shutil.copytree(places["vit"].removeprefix("vit:"), folder)
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop(next(name for name in tensors if "layernorm.weight" in name))
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    assert "lack 1 tensors, such as layernorm.weight" in refused(f"vit:{folder}")
+
+
+def test_prompts_that_do_not_fit_are_named(places: dict[str, str]) -> None:
+    clip = backbone_network(places["clip"], 3)
+    assert isinstance(clip, ClipNetwork)
+    with pytest.raises(FairsiloError, match="tokens, and the text encoder takes at most 40"):
+        clip.prompts(["x" * 50])
+    with pytest.raises(FairsiloError, match=r"has no \{\} for the class"):
+        clip.prompts(["cat"], "a photo")
+
+
+@pytest.mark.parametrize(
+    ("how", "model", "sentence"),
+    [
+        ("fedclip", "small-cnn", "is built around CLIP; set model=tiny-clip"),
+        ("vpt", "clip", "is built around a vision transformer; set model=tiny-vit"),
+        ("fedavg", "clip", "CLIP alone is not trained: compose the method with fedclip"),
+        ("fedclip | promptfl", "clip", "both build the network"),
+        ("fedclip | fedmix", "clip", "needs gradients of the inputs, and the first stage of the network is frozen"),
+        ("promptfl(context_length=40)", "clip", "and the text encoder takes at most 40"),
+    ],
+)
+def test_what_does_not_go_together_is_said(
+    how: str, model: str, sentence: str, places: dict[str, str], people8: Federation
+) -> None:
+    with pytest.raises(FairsiloError, match=sentence):
+        tiny.plan(how, model=places.get(model, model)).check(people8, False)
+
+
+def test_an_image_size_the_backbone_cannot_take_is_said(places: dict[str, str], people: Federation) -> None:
+    with pytest.raises(FairsiloError, match=r"the images are 6x6, and vit:.* takes 8x8; set data.size=8"):
+        tiny.plan("vpt", model=places["vit"]).check(people, False)
+
+
+# ----------------------------------------------------------------------------------------------------------- training
+def test_only_declared_tensors_are_trained_and_sent(places: dict[str, str], people8: Federation) -> None:
+    shared = backbones._loaded("clip", places["clip"].removeprefix("clip:"))
+    before = {name: tensor.clone() for name, tensor in shared.state_dict().items()}
+    for how, expected in (
+        ("fedclip", 2 * (12 * 12 + 12)),
+        ("fedclip(adapter_width=4)", 12 * 48 + 48 + 48 * 12 + 12),
+        ("promptfl", 16 * 16),
+    ):
+        _, loop, _ = run(how, places["clip"], people8)
+        assert loop.server.layout.size == expected
+    run("clip-lora", places["clip"], people8)
+    assert all(torch.equal(before[name], tensor) for name, tensor in shared.state_dict().items())
+    assert not any(parameter.requires_grad for parameter in shared.parameters())
+
+
+@pytest.mark.parametrize(
+    "how", ["fedclip", "promptfl", "fedclip | fft-gp", "promptfl | ditto", "fedclip | ga(warmup=0)"]
+)
+def test_kept_features_give_the_same_training_bit_for_bit(
+    how: str, places: dict[str, str], people8: Federation
+) -> None:
+    one, _, kept = run(how, places["clip"], people8)
+    other, _, plain = run(how, places["clip"], people8, keep=False)
+    assert tiny.numbers(one) == tiny.numbers(other)
+    assert kept.said.startswith("features of the frozen backbone are kept")
+    assert plain.said.endswith("engine.keep_features is off")
+    assert kept.federation["a"].train.inputs.shape == (24, 12)
+
+
+def test_features_past_the_limit_lie_in_files(places: dict[str, str], people8: Federation, tmp_path: Path) -> None:
+    one, _, _ = run("fedclip", places["clip"], people8)
+    other, _, kept = run("fedclip", places["clip"], people8, limit=0.0, folder=None)
+    assert "in memory" in kept.said  # without a folder there is nowhere else to go
+    plan = tiny.plan("fedclip", SHORT, model=places["clip"])
+    mapped = keep_features(plan, people8, limit=1e-6, folder=tmp_path / "features")
+    assert "MiB of them in files" in mapped.said
+    assert len(list((tmp_path / "features").iterdir())) > 3
+    engine = Sequential(mapped.plan, mapped.federation, strict=True)
+    assert torch.equal(Loop(mapped.plan, mapped.federation, engine).run().vector, one.vector)
+    assert torch.equal(one.vector, other.vector)
+
+
+@pytest.mark.parametrize(
+    ("how", "kind", "changes", "reason"),
+    [
+        ("vpt", "vit", {}, "what is trained stands inside the encoder"),
+        ("fedclip", "clip", {"augment": "crop"}, "images are changed at random"),
+        ("fedclip | harmofl", "clip", {}, "amplitude-norm changes what the network sees"),
+    ],
+)
+def test_where_features_cannot_be_kept_it_is_said(
+    how: str, kind: str, changes: dict[str, Any], reason: str, places: dict[str, str], people8: Federation
+) -> None:
+    plan = tiny.plan(how, SHORT, model=places[kind], **changes)
+    found = keep_features(plan, people8)
+    assert reason in found.said
+    assert found.federation is people8
+    assert not found.plan.stemmed
+
+
+def test_a_network_without_a_frozen_part_is_left_alone(people: Federation) -> None:
+    assert keep_features(tiny.plan("fedavg"), people).said == ""
+
+
+def test_text_features_are_computed_again_only_when_the_prompt_changes(
+    places: dict[str, str], people8: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    encode = ClipNetwork.encode
+    monkeypatch.setattr(ClipNetwork, "encode", lambda self, *given: (calls.append(1), encode(self, *given))[1])
+    plan = tiny.plan("promptfl", model=places["clip"])
+    module = plan.flat().module
+    assert isinstance(module, PromptedClip)
+    x = images(people8)
+    with torch.no_grad():
+        first = module(x).prediction
+        module(x)
+        assert len(calls) == 1
+        module.context.add_(0.1)
+        assert not torch.equal(module(x).prediction, first)
+        assert len(calls) == 2
+    module(x)
+    module(x)
+    assert len(calls) == 4  # with gradients, always
+
+
+def test_the_context_stands_between_start_and_class(places: dict[str, str]) -> None:
+    """By hand: embedded tokens with the context in place, positions added, through the encoder."""
+    clip = backbone_network(places["clip"], 3)
+    assert isinstance(clip, ClipNetwork)
+    tokens = clip.tokens(["x x cat"])
+    context = torch.randn(2, 16)
+    text = clip.pretrained.text_model
+    embedded = text.embeddings.token_embedding(tokens).clone()
+    embedded[:, 1:3] = context
+    handle = text.embeddings.token_embedding.register_forward_hook(lambda *_: embedded)
+    expected = clip.encode(tokens)
+    handle.remove()
+    torch.testing.assert_close(clip.encode(tokens, context), expected)
+    assert not torch.allclose(clip.encode(tokens), expected)
+
+
+def test_alignment_in_promptfl_is_on_text_features(places: dict[str, str], people8: Federation) -> None:
+    from fairsilo.parts.feature_alignment import aligned
+
+    module = tiny.plan("promptfl", model=places["clip"]).flat().module
+    assert isinstance(module, PromptedClip)
+    found = aligned(module(images(people8)))
+    assert found.shape == (3, 12)
+    torch.testing.assert_close(found, module.texts())
+
+
+def test_the_contrastive_loss_by_hand() -> None:
+    prediction, targets = torch.randn(4, 3), torch.tensor([0, 2, 2, 1])
+    logits = torch.stack([prediction[:, target] for target in targets], 1)
+    rows = -logits.log_softmax(1).diagonal().mean()
+    columns = -logits.log_softmax(0).diagonal().mean()
+    torch.testing.assert_close(contrastive(prediction, targets), (rows + columns) / 2)
+
+
+def test_prompts_stand_beside_the_patches_of_each_image(places: dict[str, str], people8: Federation) -> None:
+    vit = backbone_network(places["vit"], 3)
+    assert isinstance(vit, VitNetwork)
+    x, prompts = images(people8), torch.randn(2, 16)
+    found = vit.token(x, prompts)
+    torch.testing.assert_close(found[3:4], vit.token(x[3:4], prompts), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found, vit.token(x, prompts.expand(len(x), -1, -1)))
+    assert not torch.allclose(found, vit.token(x))
+    assert len(vit.pretrained.embeddings._forward_hooks) == 0
+
+
+def test_lora_and_offsite_start_as_clip_itself(places: dict[str, str], people8: Federation) -> None:
+    x = images(people8)
+    plain = tiny.plan("clip-zero-shot", model=places["clip"]).flat()
+    low = tiny.plan("clip-lora", model=places["clip"]).flat()
+    torch.testing.assert_close(low.module(x).prediction, plain.module(x).prediction)
+    deep = tiny.plan(f"fedot(backbone={places['deep']})", model=places["deep"])
+    server = deep.server_flat()
+    assert server is not None
+    plain = tiny.plan("clip-zero-shot", model=places["deep"]).flat()
+    torch.testing.assert_close(server.module(x).prediction, plain.module(x).prediction)
+    assert not torch.allclose(deep.flat().module(x).prediction, plain.module(x).prediction)  # through an emulator
+
+
+def test_offsite_tuning_trains_the_ends_and_answers_with_all_blocks(
+    places: dict[str, str], people8: Federation
+) -> None:
+    history, loop, ready = run(f"fedot(backbone={places['deep']})", places["deep"], people8)
+    shared = backbones._loaded("clip", places["deep"].removeprefix("clip:"))
+    layers = shared.vision_model.encoder.layers
+    assert loop.server.layout.size == sum(p.numel() for layer in (layers[0], layers[5]) for p in layer.parameters())
+    assert len(ready.plan.flat().module.clip.pretrained.vision_model.encoder.layers) == 4  # ends and two of four
+    assert history.rows[-1]["model"] == "global"
+    for how, sentence in (
+        (f"fedot(backbone={places['clip']})", "leave nothing of the 2 for the middle"),
+        (
+            f"fedot(backbone={places['deep']}, emulator=5)",
+            "the emulator has 5 blocks, and between the ends there are 4",
+        ),
+    ):
+        with pytest.raises(FairsiloError, match=sentence):
+            tiny.plan(how, model=places["clip" if "nothing" in sentence else "deep"]).flat()
+
+
+def test_the_emulator_has_evenly_spaced_blocks() -> None:
+    assert emulated(2, 8, 4) == [2, 4, 7, 9]
+    assert emulated(1, 2, 1) == [1]
+    assert emulated(1, 3, 3) == [1, 2, 3]
+
+
+def test_pooled_data_are_everybodys_once(people8: Federation) -> None:
+    found = pooled(people8)
+    assert found.names == ("pooled",)
+    assert len(found["pooled"].train) == 72
+    assert len(found["pooled"].test) == 54
+    assert found.unseen == people8.unseen
+    more = pooled(people8, [people8["u"].test])
+    assert len(more["pooled"].train) == 72 + 18
+
+
+# --------------------------------------------------------------------------------------- laws, for what has a backbone
+AROUND = [name for name, entry in CATALOGUE.items() if entry.model and name not in ("fedag", "fedot")]
+LAWFUL = [*AROUND, "fedclip | fft-gp", "promptfl | grace", "fedclip | ditto", "vpt | fedsam", "promptfl | per-fedavg"]
+
+
+def kind_of(how: str) -> str:
+    return "clip" if "clip" in CATALOGUE[how.split(" | ")[0].split("(")[0]].model else "vit"
+
+
+class Crash(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("how", LAWFUL)
+def test_engines_agree_and_a_crash_changes_nothing(
+    how: str, places: dict[str, str], people8: Federation, pool: Pool, tmp_path: Path
+) -> None:
+    model = places[kind_of(how)]
+    whole, _, _ = run(how, model, people8, folder=tmp_path / "whole")
+    beside, _, _ = run(how, model, people8, pool=pool)
+    assert tiny.numbers(whole)["vector"] == tiny.numbers(beside)["vector"]
+    assert whole.rows == beside.rows
+
+    def crash(event: Event) -> None:
+        if event.kind == "closed" and event.round == 2:
+            raise Crash
+
+    with pytest.raises(Crash):
+        run(how, model, people8, folder=tmp_path / "cut", listener=crash)
+    resumed, _, _ = run(how, model, people8, folder=tmp_path / "cut")
+    assert tiny.numbers(resumed) == tiny.numbers(whole)
+    assert torch.isfinite(whole.vector).all()
+
+
+def test_a_blueprint_with_a_backbone_is_small_to_send(places: dict[str, str]) -> None:
+    import pickle
+
+    plan: Blueprint = tiny.plan("fedclip", model=places["clip"])
+    assert len(pickle.dumps(plan)) < 10_000
