@@ -351,6 +351,7 @@ def test_pooled_data_are_everybodys_once(people8: Federation) -> None:
 
 
 # --------------------------------------------------------------------------------------- laws, for what has a backbone
+# FedAG and FedOT need more than the settings of this file; they have tests of their own
 AROUND = [name for name, entry in CATALOGUE.items() if entry.model and name not in ("fedag", "fedot")]
 LAWFUL = [*AROUND, "fedclip | fft-gp", "promptfl | grace", "fedclip | ditto", "vpt | fedsam", "promptfl | per-fedavg"]
 

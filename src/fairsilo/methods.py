@@ -11,10 +11,12 @@ from typing import Any
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.part import Method, Part, fields_of
 from fairsilo.parts.amplitude_norm import AmplitudeNorm
+from fairsilo.parts.clustering import Clustering
 from fairsilo.parts.conflict_projection import ConflictProjection
 from fairsilo.parts.consistency_mask import ConsistencyMask
 from fairsilo.parts.control_variates import ControlVariates
 from fairsilo.parts.distance_weights import DistanceWeights
+from fairsilo.parts.domain_adapters import DomainAdapters
 from fairsilo.parts.dynamic_regularizer import DynamicRegularizer
 from fairsilo.parts.entropy_steps import EntropySteps
 from fairsilo.parts.fairness_aware import FairnessAware
@@ -24,6 +26,8 @@ from fairsilo.parts.fixed_head import FixedHead
 from fairsilo.parts.frequency_episodes import FrequencyEpisodes
 from fairsilo.parts.generalization_adjustment import GeneralizationAdjustment
 from fairsilo.parts.gradient_agreement import GradientAgreement
+from fairsilo.parts.group_prompts import GroupPrompts
+from fairsilo.parts.group_weights import GroupWeights
 from fairsilo.parts.head_then_body import HeadThenBody
 from fairsilo.parts.image_adapter import ImageAdapter
 from fairsilo.parts.local_head import LocalHead
@@ -33,6 +37,7 @@ from fairsilo.parts.mean_mixing import MeanMixing
 from fairsilo.parts.meta_learning import MetaLearning
 from fairsilo.parts.minimax_weights import MinimaxWeights
 from fairsilo.parts.model_contrast import ModelContrast
+from fairsilo.parts.momentum_start import MomentumStart
 from fairsilo.parts.moreau_envelope import MoreauEnvelope
 from fairsilo.parts.multi_task import MultiTask
 from fairsilo.parts.no_sharing import NoSharing
@@ -294,6 +299,35 @@ ENTRIES = (
         "ViT, central",
         "A whole ViT trained on all data in one place.",
         (Pooled,),
+        model="tiny-vit",
+    ),
+    Entry(
+        "fedag",
+        "FedAG",
+        "CLIP at the server, an adapter per silo, which learns from the silos' models on synthetic images.",
+        (MomentumStart, DomainAdapters),
+        model="tiny-vit",
+    ),
+    Entry(
+        "fedgc",
+        "FedGC",
+        "FedGCR's prompts and contrasts, with FedAvg's weights.",
+        (GroupPrompts, Clustering),
+        model="tiny-vit",
+    ),
+    Entry(
+        "fedgr",
+        "FedGR",
+        "VPT, with weights by the losses of silos and of their clusters.",
+        (VisualPrompts, Clustering, GroupWeights),
+        paper=GroupWeights.paper,
+        model="tiny-vit",
+    ),
+    Entry(
+        "fedgcr",
+        "FedGCR",
+        "Prompts customised per image, clusters of silos, and weights by the losses of both.",
+        (GroupPrompts, Clustering, GroupWeights),
         model="tiny-vit",
     ),
     Entry(

@@ -45,6 +45,8 @@ class ProgressListener:
         if event.kind == "method":
             self.method = event.text
             self.bar.reset(self.task, total=event.rounds, description=event.text, doing="", visible=True)
+        elif event.kind == "note":
+            self.bar.console.print(f"{self.method}: {event.text}", markup=False)
         elif event.kind == "start":
             self.bar.update(self.task, completed=event.round)
             self.begun = time.perf_counter()

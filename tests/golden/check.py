@@ -19,6 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import fedag_rules
+import fedgcr_rules
 from fairsilo import round as rounds
 from fairsilo.config import TrainSettings
 from fairsilo.engine.host import Blueprint
@@ -648,7 +650,7 @@ def feature_alignment(case: Case) -> Pairs:
     if len(given["x"]) < 2:
         loss, one_sample = torch.tensor(1.0), Batch(torch.zeros(1), torch.zeros(1), torch.zeros(1))
         silo: Any = None  # the term is skipped before it looks at the silo
-        yield "skipped", method("only-da").parts[0].loss(silo, loss, Output(loss), one_sample), 1.0
+        yield "skipped", method("only-da").parts[0].loss(silo, loss, Output(loss, number(given["x"])), one_sample), 1.0
         return
     one, other = number(given["x"]).requires_grad_(True), number(given["y"])
     for key, value in (("domainbed_coral", coral(one, other)), ("mmd_gaussian", mmd(one, other))):
@@ -692,6 +694,7 @@ RULES: dict[str, Callable[[Case], Pairs]] = {
         tent,
     )
 }
+RULES |= fedgcr_rules.RULES | fedag_rules.RULES
 RULES["balanced_softmax"] = balanced_softmax_loss  # the function of that name is the project's own
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import check
 import pytest
 
+import check
+
 FOLDER = Path(__file__).parents[3] / "shared" / "golden"
-IMPLEMENTED = ("scaffold", "ga", "faa", "fedheal", "qfedavg", "personalised", "losses", "afl")
+IMPLEMENTED: tuple[str, ...] = ("scaffold", "ga", "faa", "fedheal", "qfedavg", "personalised", "losses", "afl")
 IMPLEMENTED += ("term", "fedfv", "fednova", "feddyn", "grace", "sam", "frequency", "meta_step", "alignment", "tent")
+IMPLEMENTED += ("fedclip", "fedgcr", "fedag")
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="the golden files are not beside this checkout")

@@ -2,6 +2,8 @@
 
 A Gaussian mixture over the silos' representations; nobody says which domain it has. A silo that sits a round out is
 clustered by its last representation. Clusters keep their numbers from round to round as far as their members do.
+Under the local models representations also tell how far each was trained: at high rates clusters may follow that
+instead of the data, and `under=received` (as released) compares all silos by one model.
 """
 
 from __future__ import annotations
@@ -10,14 +12,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fairsilo.config import setting
 from fairsilo.messages import Message
 from fairsilo.part import Part
-from fairsilo.parts.representations import representation
+from fairsilo.parts.representations import centres_of, mixture, renumbered, representation
 from fairsilo.server import Server, Updates
 from fairsilo.silo import Silo
 
@@ -34,7 +35,7 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True)
 class Clustering(Part):
-    """h~_k = mean over classes of the class means of h; {h~_k} -> clusters t(k), centres H_t = mean of their members."""
+    """h~_k = mean over classes of the class means of h; clusters t(k) of these, their centres H_t the members' mean."""
 
     name = "clustering"
     paper = "Cheng et al., FedGCR: Federated Learning with Distinct Client Types, AAAI 2024"
@@ -48,6 +49,9 @@ class Clustering(Part):
     covariance: str = setting("diag", "shape of a cluster", choices=("diag", "spherical", "tied", "full"))
     reg_covar: float = setting(1e-3, "added to the variances, as a share of their mean over all silos", low=1e-9)
     max_batches: int = setting(0, "batches the representation is made from; 0: all training data", low=0)
+    under: str = setting(
+        "local", "model that represents: local, after training, or received", choices=("local", "received")
+    )
 
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
         memory = server.memory.of(self)
@@ -60,9 +64,11 @@ class Clustering(Part):
         centres, previous = silo.message.tensors.get(f"{self.name}.centres"), silo.memory.of(self).get("representation")
         if centres is not None and previous is not None:
             silo.scratch[CLUSTERS] = Known(centres, int(silo.message.numbers[f"{self.name}.own"]), previous)
+        if self.under == "received":
+            silo.scratch[self.name] = representation(silo, self.max_batches)
 
     def finish(self, silo: Silo, update: Message) -> None:
-        found = representation(silo, self.max_batches)
+        found = silo.scratch[self.name] if self.under == "received" else representation(silo, self.max_batches)
         silo.memory.of(self)["representation"] = update.tensors[f"{self.name}.representation"] = found
 
     def collect(self, server: Server, updates: Updates) -> Updates:
@@ -81,49 +87,6 @@ class Clustering(Part):
         server.facts[CLUSTERS] = clusters
         server.note(f"clusters of {', '.join(map(str, sorted(Counter(labels).values(), reverse=True)))} silos")
         return updates
-
-
-def mixture(rows: np.ndarray, clusters: int, covariance: str, reg_covar: float, seed: int) -> list[int]:
-    """The component of each row under a Gaussian mixture; the partition does not depend on the order of the rows."""
-    from sklearn.mixture import GaussianMixture  # slow to import
-
-    scaled = rows - rows.mean(0)
-    scaled /= np.sqrt(scaled.var(0).mean()) or 1.0  # so that reg_covar means the same whatever the network's scale
-    # rows that differ by rounding only are one point: no two components fit on it
-    components = min(clusters, len(np.unique(scaled.round(6), axis=0)))
-    if components == 1:
-        return [0] * len(rows)
-    order = np.lexsort(scaled.T[::-1])
-    model = GaussianMixture(components, covariance_type=covariance, reg_covar=reg_covar, n_init=5, random_state=seed)
-    labels = np.empty(len(rows), dtype=int)
-    labels[order] = model.fit_predict(scaled[order])
-    return [int(label) for label in labels]
-
-
-def renumbered(found: dict[str, int], before: dict[str, int]) -> dict[str, int]:
-    """The same partition, its clusters numbered so that most silos keep the number they had."""
-    overlaps = Counter((found[name], before[name]) for name in found if name in before)
-    numbers: dict[int, int] = {}
-    for (new, old), _ in sorted(overlaps.items(), key=lambda item: (-item[1], item[0])):
-        if new not in numbers and old not in numbers.values():
-            numbers[new] = old
-    for new in sorted(set(found.values()) - set(numbers)):
-        numbers[new] = min(set(range(len(numbers) + 1)) - set(numbers.values()))
-    return {name: numbers[new] for name, new in found.items()}
-
-
-def centres_of(rows: Tensor, clusters: Tensor, before: Tensor | None = None) -> Tensor:
-    """H_t = the mean of the rows of cluster t; a cluster without members keeps the centre it had."""
-    count = max(int(clusters.max()) + 1, 0 if before is None else len(before))
-    found = []
-    for number in range(count):
-        members = rows[clusters == number]
-        if len(members):
-            found.append(members.mean(0))
-        else:
-            assert before is not None
-            found.append(before[number])
-    return torch.stack(found)
 
 
 def clustering_accuracy(clusters: dict[str, int], types: dict[str, str]) -> float:

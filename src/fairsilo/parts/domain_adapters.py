@@ -14,12 +14,10 @@ from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings, setting
 from fairsilo.errors import FairsiloError
-from fairsilo.federation import Split
 from fairsilo.messages import MODEL, Message
-from fairsilo.models.backbones import TEMPLATE, ClipNetwork, backbone_network, similarities
+from fairsilo.models.backbones import TEMPLATE, ClipNetwork, backbone_network, is_backbone, similarities
 from fairsilo.models.networks import Output, Staged, as_output
 from fairsilo.part import Part
-from fairsilo.parts.clips import require_clip
 from fairsilo.parts.image_adapter import attention
 from fairsilo.server import Server, Updates
 from fairsilo.silo import Silo, prepare
@@ -28,23 +26,25 @@ from fairsilo.vectors import FlatModel, Layout
 QUALITY = "momentum-start.quality"  # under which a silo sends the scores of its synthetic images
 
 
-class DomainAdapters(Staged):
-    """Frozen image features through one adapter per silo: of one of them, or of all, weighed by how they answer."""
+class AdapterBank(Staged):
+    """Frozen image features through one adapter per silo: one of them answers, or all, weighed by what they say."""
 
-    def __init__(self, clip: ClipNetwork, texts: Tensor, count: int, as_printed: bool = False, cross: bool = True):
+    def __init__(
+        self, clip: ClipNetwork, texts: Tensor, count: int, cross: bool = True, as_printed: bool = False
+    ) -> None:
         super().__init__()
-        self.clip, self.as_printed, self.cross = clip, as_printed, cross
+        self.clip, self.cross, self.as_printed = clip, cross, as_printed
         self.adapters = nn.ModuleList(attention(clip.width, clip.width) for _ in range(count))
         self.mixer = nn.Linear(len(texts), 1)
         self.register_buffer("texts", texts, persistent=False)
         self.register_buffer("route", torch.tensor([-1.0]))  # the adapter that answers; -1: all of them
-        self.kept: dict[str, Tensor] = {}  # image features of synthetic images, which never change
+        self.known: dict[str, Tensor] = {}  # a silo's synthetic images as CLIP sees them, which never changes
 
     def stem(self, inputs: Tensor) -> Tensor:
         return self.clip.images(inputs)
 
     def adapted(self, stemmed: Tensor) -> Tensor:
-        """I~_k = A_k(I) * I for every adapter: N x B x d."""
+        """I~_k = A_k(I) * I of every adapter: N x B x d."""
         return torch.stack([adapter(stemmed) * stemmed for adapter in self.adapters])
 
     def logits(self, adapted: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class DomainAdapters(Staged):
         return torch.stack([similarities(some, texts, self.clip.scale) for some in adapted])
 
     def attend(self, phi: Tensor) -> Tensor:
-        """beta = softmax_k(MLP(phi_k)): B x N; equal shares where adapters are not trained to work together."""
+        """beta = softmax_k(MLP(phi_k)): B x N; equal shares where adapters did not learn to answer together."""
         scores = self.mixer(phi).squeeze(-1).T
         return torch.softmax(scores if self.cross else torch.zeros_like(scores), 1)
 
@@ -63,15 +63,8 @@ class DomainAdapters(Staged):
         adapted = self.adapted(stemmed)
         phi = self.logits(adapted)
         beta, chosen = self.attend(phi), int(self.get_buffer("route"))
-        share = beta if chosen < 0 else F.one_hot(torch.full_like(beta[:, 0], chosen).long(), len(phi)).to(beta)
+        share = beta if chosen < 0 else torch.eye(len(phi)).to(beta)[chosen].expand_as(beta)
         return Output(mixed(share, phi), mixed(share, adapted), {"attention": beta})
-
-    def features(self, name: str, images: Tensor) -> Tensor:
-        """What CLIP makes of a silo's synthetic images; computed once."""
-        if name not in self.kept:
-            device, dtype = self.get_buffer("texts").device, self.get_buffer("texts").dtype
-            self.kept[name] = self.stem_in_blocks(prepare(images, device, dtype))
-        return self.kept[name]
 
 
 def mixed(share: Tensor, answers: Tensor) -> Tensor:
@@ -80,12 +73,12 @@ def mixed(share: Tensor, answers: Tensor) -> Tensor:
 
 
 class Losses(NamedTuple):
-    """The terms of G for the images of one silo; all but the first and the last are one number per image."""
+    """The terms of one silo's G; between the first and the last, one number per image."""
 
     mutual: Tensor  # J
     inside: Tensor  # CE(softmax(phi_n), y)
     across: Tensor  # CE(softmax(eta), y)
-    margin: Tensor  # R
+    lead: Tensor  # R
     total: Tensor
 
 
@@ -102,20 +95,20 @@ def server_losses(
 ) -> Losses:
     """J + mean (as printed: sum) of CE(phi_n) + CE(eta) + lam R; without beta no CE(eta) and R, without client no J."""
     inside = F.cross_entropy(phi[own], labels, reduction="none")
-    across = regular = torch.zeros_like(inside)
+    across = lead = torch.zeros_like(inside)
     if beta is not None:
         across = F.cross_entropy(mixed(beta, phi), labels, reduction="none")
         others = torch.cat([beta[:, :own], beta[:, own + 1 :]], 1)
         if others.shape[1]:
-            regular = (margin + others.amax(1) - beta[:, own]).clamp(min=0)
+            lead = (margin + others.amax(1) - beta[:, own]).clamp(min=0)
     mutual = inside.new_zeros(()) if client is None else mutual_loss(client, phi[own], quality)
-    rest = inside + across + lam * regular
-    return Losses(mutual, inside, across, regular, mutual + (rest.mean() if reduction == "mean" else rest.sum()))
+    rest = inside + across + lam * lead
+    return Losses(mutual, inside, across, lead, mutual + (rest.mean() if reduction == "mean" else rest.sum()))
 
 
 def mutual_loss(client: Tensor, clip: Tensor, quality: Tensor) -> Tensor:
-    """J = sum_i a_i [KL(theta||phi) + KL(phi||theta)] / (2 sum_i a_i); a negative score counts as none, and where no
-    image has a score above it, all count alike."""
+    """J = sum_i a_i [KL(theta||phi) + KL(phi||theta)] / (2 sum_i a_i). A negative score counts as none, since it would
+    turn the divergence round; where no score is positive, all images count alike."""
     alpha = quality.clamp(min=0).to(clip)
     alpha = torch.where(alpha.sum() > 0, alpha, torch.ones_like(alpha))
     return (alpha * (divergence(client, clip) + divergence(clip, client))).sum() / (2 * alpha.sum())
@@ -128,85 +121,87 @@ def divergence(one: Tensor, other: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class DomainAdaptersPart(Part):
+class DomainAdapters(Part):
     """Adapters, attention and the server's copies of the silos' models descend G together; the copies go back."""
 
     name = "domain-adapters"
     paper = "Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025"
     formula = (
-        "phi_k = s cos(A_k(I)*I, T), eta = sum_k beta_k phi_k, beta = softmax_k(MLP(phi_k));  min 1/N sum_n [J_n + "
+        "phi_k = s cos(A_k(I)*I, T), beta = softmax_k(MLP(phi_k)), eta = sum_k beta_k phi_k;  min 1/N sum_n [J_n + "
         "mean_i CE(phi_n, y) + CE(eta, y) + lam max(0, delta + max_{k!=n} beta_k - beta_n)]"
     )
-    keeps = ("a copy of each silo's model and its scores at the server; synthetic images at the silo",)
+    keeps = ("a copy of each silo's model, and its scores, at the server", "its synthetic images at the silo")
     tasks = ("classify",)
     ignores_weights = True
     needs_synthetic = True
 
-    adapters: int = setting(4, "how many: one for each silo that trains", low=1)
+    adapters: int = setting(4, "one for each silo that trains", low=1)
     backbone: str = setting("tiny-clip", "the server's CLIP: tiny-clip or clip:PATH")
     template: str = setting(TEMPLATE, "the prompt of a class")
-    lam: float = setting(0.1, "of the term that prefers a silo's own adapter", low=0)
-    margin: float = setting(1e-3, "by which the own adapter's attention should lead (delta)", low=0)
-    quality: bool = setting(True, "weigh synthetic images by their scores")
-    kd: bool = setting(True, "silos' models and adapters learn from each other (J)")
+    lam: float = setting(0.1, "of the term by which a silo's own adapter leads", low=0)
+    margin: float = setting(1e-3, "by which its attention should lead (delta)", low=0)
+    quality: bool = setting(True, "weigh synthetic images by the silos' scores")
+    kd: bool = setting(True, "adapters and silos' models learn from each other (J)")
     cross: bool = setting(True, "adapters learn to answer together; else their mean answers at unseen silos")
-    reduction: str = setting("mean", "of a batch's terms, or their sum as printed", choices=("mean", "sum"))
-    as_printed: bool = setting(False, "plain products of features instead of scaled cosines")
-    init_epochs: int = setting(5, "epochs of each adapter on its synthetic images before round 1", low=0)
+    reduction: str = setting("mean", "of a batch's terms; as printed their sum", choices=("mean", "sum"))
+    as_printed: bool = setting(False, "products of plain features instead of scaled cosines")
+    init_epochs: int = setting(5, "epochs of each adapter alone before round 1", low=0)
     server_epochs: int = setting(3, "epochs over the synthetic images a round", low=0)
     server_lr: float = setting(1e-4, "of Adam on the server", low=0, open_low=True)
     server_batch: int = setting(32, "synthetic images of each silo a step", low=2)
 
     def server_network(self, classes: tuple[str, ...]) -> nn.Module:
-        clip = require_clip(self.name, backbone_network(self.backbone, len(classes)))
+        clip = backbone_network(self.backbone, len(classes)) if is_backbone(self.backbone) else None
+        if not isinstance(clip, ClipNetwork):
+            raise FairsiloError(f"{self.name}.backbone is {self.backbone!r}; it must be tiny-clip or clip:PATH")
         texts = clip.prompts(classes, self.template)
         if self.as_printed:
-            with torch.no_grad():
-                texts = clip.encode(clip.tokens([self.template.format(name) for name in classes]))
-        return DomainAdapters(clip, texts, self.adapters, self.as_printed, self.cross)
+            texts = clip.encode(clip.tokens([self.template.format(name) for name in classes]))
+        return AdapterBank(clip, texts, self.adapters, self.cross, self.as_printed)
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         if layout.wire is not layout:
-            raise FairsiloError(f"{self.name} trains silos' whole models, and some tensors never leave their silo")
+            raise FairsiloError(f"{self.name} trains the silos' whole models, and some tensors never leave their silo")
 
     def prepare(self, server: Server) -> None:
-        flat, network = self._network(server)
-        self._check(server, network)
+        flat, bank = self._bank(server)
+        self._check(server, bank)
         flat.load(server.vector)
         for index, name in enumerate(server.names):
-            split, prefix = server.synthetic[name], f"adapters.{index}."
-            features, labels = network.features(name, split.inputs), split.targets.to(server.vector.device)
-            leaves = flat.leaves(lambda slot, prefix=prefix: slot.name.startswith(prefix))
-            optimizer = torch.optim.Adam(leaves, lr=self.server_lr)
+            # a new optimiser for each: where the loss does not reach, moments are zero and nothing moves
+            optimizer = torch.optim.Adam([flat.parameters], lr=self.server_lr, fused=True)
             for epoch in range(self.init_epochs):
-                for chosen in self._batches(server, len(split), "initial", name, epoch):
+                for chosen in self._batches(server, name, "initial", epoch):
                     flat.gradients.zero_()
-                    phi = network.logits(network.adapted(features[chosen]))[index]
-                    F.cross_entropy(phi, labels[chosen]).backward()  # type: ignore[no-untyped-call]
+                    phi, labels = self._answers(server, bank, name, chosen)
+                    F.cross_entropy(phi[index], labels).backward()  # type: ignore[no-untyped-call]
                     optimizer.step()
         server.vector = flat.read()
-        messages = {name: Message(_tensors(server.synthetic[name]), {"part": self.name}) for name in server.names}
-        server.ask("share", messages)
         assert server.network is not None
         initial = server.network().read()
-        models = dict.fromkeys(server.names, initial)
-        server.memory.of(self).update(initial=initial, models=models, quality={})
+        server.memory.of(self).update(initial=initial, models=dict.fromkeys(server.names, initial), quality={})
+        gifts = {name: server.synthetic[name] for name in server.names}
+        server.ask(
+            "share",
+            {
+                name: Message({"images": g.inputs, "labels": g.targets}, {"part": self.name})
+                for name, g in gifts.items()
+            },
+        )
 
-    def _check(self, server: Server, network: DomainAdapters) -> None:
-        if len(server.names) != self.adapters:
-            raise FairsiloError(
-                f"{self.name} has {self.adapters} adapters, and {len(server.names)} silos train; "
-                f"set adapters={len(server.names)}"
-            )
+    def _check(self, server: Server, bank: AdapterBank) -> None:
+        count, wanted = len(server.names), bank.clip.image_size
+        if count != self.adapters:
+            raise FairsiloError(f"{self.name} has {self.adapters} adapters for {count} silos; set adapters={count}")
         for name in server.names:
-            if not len(server.synthetic.get(name, ())):
+            if name not in server.synthetic or not len(server.synthetic[name]):
                 raise FairsiloError(f"{self.name} needs synthetic images for every silo, and {name!r} has none")
-        size, wanted = tuple(server.synthetic[server.names[0]].inputs.shape[-2:]), network.clip.image_size
-        if wanted is not None and size != (wanted, wanted):
-            raise FairsiloError(
-                f"the images are {size[0]}x{size[1]}, and the server's {self.backbone} takes {wanted}x{wanted}; "
-                f"set data.size={wanted}"
-            )
+            height, width = server.synthetic[name].inputs.shape[-2:]
+            if wanted is not None and (height, width) != (wanted, wanted):
+                raise FairsiloError(
+                    f"the images are {height}x{width}, and the server's {self.backbone} takes {wanted}x{wanted}; "
+                    f"set data.size={wanted}"
+                )
 
     def share(self, silo: Silo, message: Message) -> Message:
         silo.memory.of(self).update(message.tensors)
@@ -214,60 +209,54 @@ class DomainAdaptersPart(Part):
 
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
         kept = server.memory.of(self)
-        message.tensors[MODEL] = kept["models"].get(silo, kept["initial"])  # a newcomer begins as all did
+        message.tensors[MODEL] = kept["models"].get(silo, kept["initial"])  # a newcomer begins where all began
         return message
 
     def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         return torch.zeros_like(server.vector)
 
     def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+        assert server.network is not None
         kept = server.memory.of(self)
         models, scores = dict(kept["models"]), dict(kept["quality"])
         for name, delta, message in zip(updates.silos, updates.deltas, updates.messages, strict=True):
             models[name] = models[name] + delta
             if QUALITY in message.tensors:
                 scores[name] = message.tensors[QUALITY]
-        flat, network = self._network(server)
+        flat, bank = self._bank(server)
         flat.load(server.vector)
-        copies = {name: self._copy(server, models[name]) for name in server.names}
-        optimizers = {name: torch.optim.Adam([copy.parameters], lr=self.server_lr) for name, copy in copies.items()}
-        shared = torch.optim.Adam([flat.parameters], lr=self.server_lr)
+        learner, copies = torch.optim.Adam([flat.parameters], lr=self.server_lr, fused=True), {}
+        for name in server.names:
+            copies[name] = copy = server.network()
+            copy.load(models[name])
+            copy.train()
+        tutors = {n: torch.optim.Adam([c.parameters], lr=self.server_lr, fused=True) for n, c in copies.items()}
         for epoch in range(self.server_epochs):
-            queues = [self._batches(server, len(server.synthetic[name]), name, epoch) for name in server.names]
+            queues = [self._batches(server, name, epoch) for name in server.names]
             for turn in itertools.zip_longest(*queues):  # a silo with fewer images sits out the last steps
                 flat.gradients.zero_()
-                for index, (name, chosen) in enumerate(zip(server.names, turn, strict=True)):
+                for name, chosen in zip(server.names, turn, strict=True):
                     if chosen is not None:
                         copies[name].gradients.zero_()
-                        loss = self._loss(server, network, index, chosen, copies[name], scores.get(name))
+                        loss = self._loss(server, bank, name, chosen, copies[name], scores.get(name))
                         (loss / len(server.names)).backward()  # type: ignore[no-untyped-call]
-                        optimizers[name].step()
-                shared.step()
-        kept["models"] = {name: copy.read() for name, copy in copies.items()}
-        kept["quality"] = scores
+                        tutors[name].step()
+                learner.step()
+        kept.update(models={name: copy.read() for name, copy in copies.items()}, quality=scores)
         return flat.read() - server.vector
 
     def _loss(
-        self,
-        server: Server,
-        network: DomainAdapters,
-        index: int,
-        chosen: Tensor,
-        copy: FlatModel,
-        scores: Tensor | None,
+        self, server: Server, bank: AdapterBank, name: str, chosen: Tensor, copy: FlatModel, scores: Tensor | None
     ) -> Tensor:
-        """G_n on a batch of a silo's synthetic images."""
-        name = server.names[index]
-        split, device = server.synthetic[name], server.vector.device
-        phi = network.logits(network.adapted(network.features(name, split.inputs)[chosen]))
+        """G_n on a batch of a silo's synthetic images; they count alike where the silo did not score them."""
+        phi, labels = self._answers(server, bank, name, chosen)
         client = None
         if self.kd:
-            client = as_output(copy.module(prepare(split.inputs[chosen], device, copy.layout.dtype))).prediction
-        known = self.quality and scores is not None and len(scores) == len(split)
-        alpha = scores[chosen] if known and scores is not None else torch.ones(len(chosen))
-        beta = network.attend(phi) if self.cross else None
-        labels = split.targets[chosen].to(device)
-        return server_losses(phi, beta, index, labels, client, alpha, self.lam, self.margin, self.reduction).total
+            images = server.synthetic[name].inputs[chosen]
+            client = as_output(copy.module(prepare(images, phi.device, copy.layout.dtype))).prediction
+        alpha = scores[chosen] if self.quality and scores is not None else torch.ones(len(chosen))
+        beta, own = bank.attend(phi) if self.cross else None, server.names.index(name)
+        return server_losses(phi, beta, own, labels, client, alpha, self.lam, self.margin, self.reduction).total
 
     def model_for(self, server: Server, silo: str | None, vector: Tensor) -> Tensor:
         answering = vector.clone()
@@ -275,24 +264,21 @@ class DomainAdaptersPart(Part):
         answering[slot.place] = server.names.index(silo) if silo in server.names else -1
         return answering
 
-    def _network(self, server: Server) -> tuple[FlatModel, DomainAdapters]:
+    def _bank(self, server: Server) -> tuple[FlatModel, AdapterBank]:
         assert server.module is not None
-        assert isinstance(server.module.module, DomainAdapters)
+        assert isinstance(server.module.module, AdapterBank)
         return server.module, server.module.module
 
-    def _copy(self, server: Server, vector: Tensor) -> FlatModel:
-        assert server.network is not None
-        copy = server.network()
-        copy.load(vector)
-        copy.train()
-        return copy
-
-    def _batches(self, server: Server, count: int, *purpose: object) -> Iterator[Tensor]:
-        """A shuffled epoch; a last batch of one image is left out, since batch normalisation cannot take it."""
-        order = torch.randperm(count, generator=server.stream(self.name, *purpose))
+    def _batches(self, server: Server, name: str, *purpose: object) -> Iterator[Tensor]:
+        """A silo's synthetic images in random order; batch normalisation cannot take a last batch of one image."""
+        count = len(server.synthetic[name])
+        order = torch.randperm(count, generator=server.stream(self.name, name, *purpose))
         for start in range(0, max(count - 1, 1), self.server_batch):
             yield order[start : start + self.server_batch]
 
-
-def _tensors(split: Split) -> dict[str, Tensor]:
-    return {"images": split.inputs, "labels": split.targets}
+    def _answers(self, server: Server, bank: AdapterBank, name: str, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """Every adapter's logits of some synthetic images, and their labels; CLIP itself runs once for each image."""
+        split, device = server.synthetic[name], server.vector.device
+        if name not in bank.known:
+            bank.known[name] = bank.stem_in_blocks(prepare(split.inputs, device, server.vector.dtype))
+        return bank.logits(bank.adapted(bank.known[name][chosen])), split.targets[chosen].to(device)

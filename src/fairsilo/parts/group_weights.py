@@ -36,7 +36,7 @@ class GroupWeights(Part):
     gamma: float = setting(0.5, "how slowly it gets there (variant released: 0.9)", low=0, high=1)
     loss_source: str = setting(
         "received",
-        "the received model's loss, that of the last epoch with all terms, or as the code has it (1 in round 1, rounded)",
+        "L: of the received model; of the last epoch, with all terms; or as released (1 in round 1, then rounded)",
         choices=("received", "epoch", "released"),
     )
     variant: str = setting(

@@ -269,7 +269,18 @@ def costs(run: Run, baseline: Run | None) -> str:
         about += f" A plain FedAvg round's train exchange moves {size(reference)} ({source})."
         moved = math.fsum(f["down"] + f["up"] for kind, f in totals(run).items() if kind != "evaluate")
         about += f" Evaluation aside, {run.method} moves {moved / len(run.rounds) / reference:.2f} times that."
-    return section("costs", "Time and traffic", paragraph(about), table(head, rows), figures(*drawn))
+    return section("costs", "Time and traffic", paragraph(about), frozen_words(run), table(head, rows), figures(*drawn))
+
+
+def frozen_words(run: Run) -> str:
+    """Where a part of the model is frozen: what is sent of it against all of it, and whether its features were kept."""
+    sent, whole = run.info.get("bytes_sent"), run.info.get("bytes_model")
+    if not sent or not whole or whole <= sent:
+        return ""
+    words = f"Of the model's {size(whole)} only the trained tensors are sent: {size(sent)} each way, "
+    words += f"{whole / sent:.0f} times less than the model."
+    said = str(run.info.get("features") or "")
+    return paragraph(words + (f" {said[:1].upper()}{said[1:]}." if said else ""))
 
 
 def cost_figure(run: Run, baseline: Run | None, kinds: Iterable[str], key: str) -> str:

@@ -1,0 +1,666 @@
+"""FedAG: adapters at the server, silos' own models, synthetic images between them; and where those images come from."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from PIL import Image
+from torch import Tensor
+
+import tiny
+from fairsilo.config import TrainSettings
+from fairsilo.data.glyphs import CLASSES, glyphs
+from fairsilo.data.synthetic import STROKES, STYLES, Easel, bad_ones, make_synthetic, prompt
+from fairsilo.engine.base import Engine
+from fairsilo.engine.host import Blueprint
+from fairsilo.engine.loop import Event, History, Listener, Loop, silent
+from fairsilo.engine.processes import Pool, Processes
+from fairsilo.engine.sequential import Sequential
+from fairsilo.errors import FairsiloError
+from fairsilo.federation import Federation, SiloData, Split, federate
+from fairsilo.messages import MODEL, Failure, Message, Reply, Request
+from fairsilo.models.networks import Output, build
+from fairsilo.part import Method
+from fairsilo.parts.domain_adapters import (
+    AdapterBank,
+    DomainAdapters,
+    divergence,
+    mutual_loss,
+    server_losses,
+)
+from fairsilo.parts.momentum_start import MomentumStart, class_means, quality
+from fairsilo.parts.two_heads import TwoHeads
+from fairsilo.round import open_evaluation, open_round
+from fairsilo.silo import Memory, prepare
+from fairsilo.store import Store
+from fairsilo.vectors import FlatModel, Layout
+from tiny_backbones import write_clip
+
+TRAINING = TrainSettings(rounds=2, epochs=2, batch_size=8, lr=0.05)
+BAD = torch.arange(12) >= 9  # of a silo's synthetic images
+
+
+# --------------------------------------------------------------------------------------------------- a small federation
+def larger(split: Split) -> Split:
+    """8 x 8 images, which the small CLIP takes."""
+    return Split(F.pad(split.inputs, (1, 1, 1, 1)), split.targets)
+
+
+def silo_of(data: SiloData) -> SiloData:
+    return dataclasses.replace(data, **{name: larger(data.split(name)) for name in ("train", "validation", "test")})
+
+
+@pytest.fixture(scope="module")
+def silos() -> Federation:
+    small = tiny.federation()
+    return Federation(
+        "small", ("cat", "dog", "cow"), tuple(map(silo_of, small.silos)), tuple(map(silo_of, small.unseen))
+    )
+
+
+@pytest.fixture(scope="module")
+def made(silos: Federation) -> dict[str, Split]:
+    """Twelve images a silo; the last three say a class that they do not show."""
+    found = {}
+    for number, name in enumerate(silos.names):
+        split = larger(tiny.samples(12, 25.0 * number - 25, 500 + number))
+        found[name] = Split(split.inputs, torch.where(BAD, (split.targets + 1) % 3, split.targets))
+    return found
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"clip:{write_clip(tmp_path_factory.mktemp('clip'))}"
+
+
+def fedag(clip: str, gamma: float = 0.9, **settings: Any) -> Method:
+    chosen = {"adapters": 3, "server_lr": 0.01, "server_batch": 5, "init_epochs": 2, "server_epochs": 2, **settings}
+    return Method((MomentumStart(gamma=gamma), DomainAdapters(backbone=clip, **chosen)), "fedag")
+
+
+def loop_of(
+    how: Method,
+    silos: Federation,
+    made: dict[str, Split],
+    training: TrainSettings = TRAINING,
+    *,
+    folder: Path | None = None,
+    listener: Listener = silent,
+    engine: Callable[[Blueprint, Federation], Engine] = Sequential,
+) -> Loop:
+    plan = tiny.plan(how, training, classes=silos.classes)
+    store = Store(folder) if folder else None
+    if store:
+        store.create()
+    return Loop(plan, silos, engine(plan, silos), store=store, listener=listener, synthetic=made)
+
+
+def run(how: Method, silos: Federation, made: dict[str, Split], *more: Any, **settings: Any) -> tuple[History, Loop]:
+    loop = loop_of(how, silos, made, *more, **settings)
+    return loop.run(), loop
+
+
+def kept(loop: Loop) -> dict[str, Any]:
+    return loop.server.memory["domain-adapters"]
+
+
+def bank_of(count: int, cross: bool = True, seed: int = 0) -> AdapterBank:
+    """Adapters on features of width 4 with 3 classes, without CLIP."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        fake: Any = SimpleNamespace(width=4, scale=torch.tensor(3.0))
+        return AdapterBank(fake, F.normalize(torch.randn(3, 4), dim=1), count, cross)
+
+
+def features(count: int = 6) -> Tensor:
+    return torch.randn(count, 4, generator=torch.Generator().manual_seed(1))
+
+
+LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
+ONES = torch.ones(6)
+
+
+# ----------------------------------------------------------------------------------------------------------- the losses
+def test_one_adapter_has_all_the_attention_and_no_regulariser() -> None:
+    bank = bank_of(1)
+    phi = bank.logits(bank.adapted(features()))
+    beta = bank.attend(phi)
+    found = server_losses(phi, beta, 0, LABELS, None, ONES, 0.1, 0.5)
+    assert torch.equal(beta, torch.ones(6, 1))
+    assert torch.equal(found.lead, torch.zeros(6))
+    torch.testing.assert_close(found.across, found.inside)
+
+
+def test_the_regulariser_asks_the_own_adapter_to_lead_by_the_margin() -> None:
+    beta = torch.tensor([[0.5, 0.2, 0.3], [0.3, 0.3, 0.4], [0.2, 0.7, 0.1]])
+    found = server_losses(torch.zeros(3, 3, 3), beta, 0, LABELS[:3], None, ONES[:3], 2.0, 0.25)
+    torch.testing.assert_close(found.lead, torch.tensor([0.05, 0.35, 0.75]))
+    plain = 2 * torch.log(torch.tensor(3.0))  # both cross-entropies of equal logits
+    torch.testing.assert_close(found.total, plain + 2.0 * found.lead.mean())
+
+
+def test_cross_entropies_do_not_reach_the_client_and_mutual_learning_reaches_both() -> None:
+    bank = bank_of(2)
+    client = torch.randn(6, 3, generator=torch.Generator().manual_seed(2)).requires_grad_(True)
+    phi = bank.logits(bank.adapted(features()))
+    found = server_losses(phi, bank.attend(phi), 0, LABELS, client, ONES, 0.1, 1e-3)
+    rest = found.total - found.mutual
+    (to_client,) = torch.autograd.grad(rest, client, retain_graph=True, allow_unused=True)
+    assert to_client is None or float(to_client.abs().max()) == 0
+    own, other = (next(bank.adapters[index].parameters()) for index in (0, 1))
+    to_client, to_own = torch.autograd.grad(found.mutual, [client, own], retain_graph=True)
+    assert float(to_client.abs().min()) > 0
+    assert float(to_own.abs().max()) > 0
+    (to_other,) = torch.autograd.grad(found.mutual, other, retain_graph=True, allow_unused=True)
+    assert to_other is None or float(to_other.abs().max()) == 0  # J is about the silo's own adapter
+    assert all(float(grad.abs().max()) > 0 for grad in torch.autograd.grad(rest, [own, other, bank.mixer.weight]))
+
+
+def test_each_direction_of_the_divergence_moves_both_sides() -> None:
+    one, other = (torch.randn(4, 3, generator=torch.Generator().manual_seed(s)).requires_grad_(True) for s in (3, 4))
+    for value in (divergence(one, other), divergence(other, one)):
+        assert all(float(grad.abs().min()) > 0 for grad in torch.autograd.grad(value.sum(), [one, other]))
+    by_hand = (one.softmax(1) * (one.softmax(1) / other.softmax(1)).log()).sum(1)
+    torch.testing.assert_close(divergence(one, other), by_hand)
+
+
+def test_scores_weigh_images_negative_ones_count_as_none_and_without_any_all_count_alike() -> None:
+    one, other = (torch.randn(3, 3, generator=torch.Generator().manual_seed(s)) for s in (5, 6))
+    each = (divergence(one, other) + divergence(other, one)) / 2
+    torch.testing.assert_close(mutual_loss(one, other, torch.tensor([0.6, 0.2, -5.0])), (3 * each[0] + each[1]) / 4)
+    for nothing in (torch.zeros(3), torch.tensor([-1.0, -0.5, 0.0])):
+        torch.testing.assert_close(mutual_loss(one, other, nothing), each.mean())
+
+
+def test_terms_drop_out_one_by_one() -> None:
+    bank, client = bank_of(3), torch.randn(6, 3, generator=torch.Generator().manual_seed(7))
+    phi = bank.logits(bank.adapted(features()))
+    beta = bank.attend(phi)
+    whole = server_losses(phi, beta, 1, LABELS, client, ONES, 0.1, 1e-3)
+    without = server_losses(phi, beta, 1, LABELS, None, ONES, 0.1, 1e-3)
+    torch.testing.assert_close(without.total, whole.total - whole.mutual)
+    alone = server_losses(phi, None, 1, LABELS, client, ONES, 0.1, 1e-3)
+    torch.testing.assert_close(alone.total, whole.mutual + whole.inside.mean())
+    summed = server_losses(phi, beta, 1, LABELS, client, ONES, 0.1, 1e-3, "sum")
+    torch.testing.assert_close(summed.total - summed.mutual, 6 * (whole.total - whole.mutual))
+
+
+# ------------------------------------------------------------------------------------------------------ the silo's half
+def test_prototypes_and_scores_by_hand() -> None:
+    seen = torch.tensor([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0]])
+    means = class_means([(seen[:2], torch.tensor([0, 0])), (seen[2:], torch.tensor([1]))], 3)
+    assert means.tolist() == [[2.0, 0.0], [0.0, 2.0], [0.0, 0.0]]
+    score = quality(torch.tensor([[5.0, 0.0], [1.0, 1.0], [-1.0, 0.0], [1.0, 2.0]]), torch.tensor([0, 1, 0, 2]), means)
+    torch.testing.assert_close(score, torch.tensor([1.0, 0.5**0.5, -1.0, 0.0]))  # class 2 has no prototype
+
+
+def test_momentum_start_by_hand(clip: str, silos: Federation) -> None:
+    """Weights and statistics mix, counters do not; what goes back is the change of what the server sent."""
+    plan = tiny.plan(fedag(clip, gamma=0.75), TRAINING)
+    engine = Sequential(plan, silos)
+    host, floats = engine.host, plan.flat().layout.floats
+    sent = host.model.read()
+    own = sent + 1
+    own[floats:] = 7
+    part = plan.method.parts[0]
+    silo = plan.silo(host.model, silos["a"], Request("train", 1, Message({MODEL: sent})), Memory())
+    silo.load(sent)
+    part.begin(silo)
+    assert torch.equal(silo.model.read(), sent)  # the first time there is nothing to mix with
+    silo.memory.of(part)["model"] = own
+    part.begin(silo)
+    expected = 0.75 * own + 0.25 * sent
+    expected[floats:] = 7
+    torch.testing.assert_close(silo.model.read(), expected)
+    assert torch.equal(silo.start, silo.model.read())
+    torch.testing.assert_close(silo.change(), expected - sent)
+
+
+def test_a_silo_goes_on_from_its_own_model_unless_gamma_is_zero(
+    clip: str, silos: Federation, made: dict[str, Split]
+) -> None:
+    """With kd off the server returns what it got, so that mixing changes nothing; else it does."""
+    for settings, same in (({"kd": False}, True), ({}, False)):
+        with_, without = (run(fedag(clip, gamma, **settings), silos, made)[1] for gamma in (0.9, 0.0))
+        pairs = [(kept(with_)["models"][name], kept(without)["models"][name]) for name in silos.names]
+        assert all(torch.allclose(one, other, atol=1e-6) == same for one, other in pairs)
+        assert "model" in with_.engine.memory["a"]["momentum-start"]
+        assert "model" not in without.engine.memory["a"].get("momentum-start", {})
+
+
+def test_bad_synthetic_images_get_lower_scores(clip: str, silos: Federation, made: dict[str, Split]) -> None:
+    longer = dataclasses.replace(TRAINING, rounds=3, epochs=6)
+    _, loop = run(fedag(clip), silos, made, longer)
+    for name in silos.names:
+        scores = kept(loop)["quality"][name]
+        assert len(scores) == 12
+        assert float(scores[~BAD].mean()) > float(scores[BAD].mean()) + 0.2
+        assert float(scores.abs().max()) <= 1 + 1e-6
+
+
+# ----------------------------------------------------------------------------------------------------------- the server
+def test_adapters_learn_alone_before_round_1(clip: str, silos: Federation, made: dict[str, Split]) -> None:
+    """Each from its own silo's images: other images for one silo change its adapter alone."""
+    vectors = []
+    other = {**made, "b": Split(made["b"].inputs.flip(0), made["b"].targets)}
+    for images in (made, other):
+        loop = loop_of(fedag(clip, init_epochs=3), silos, images)
+        before = loop.server.vector.clone()
+        loop.blueprint.method.parts[1].prepare(loop.server)
+        vectors.append(loop.server.vector)
+    layout = loop.server.layout
+    for slot in layout.slots:
+        moved = not torch.equal(vectors[0][slot.place], before[slot.place])
+        differs = not torch.equal(vectors[0][slot.place], vectors[1][slot.place])
+        assert moved == slot.name.startswith("adapters")
+        assert differs == slot.name.startswith("adapters.1")
+    memory = loop.engine.memory
+    assert torch.equal(memory["b"]["domain-adapters"]["images"], other["b"].inputs)
+    assert torch.equal(memory["a"]["domain-adapters"]["labels"], made["a"].targets)
+    assert all(torch.equal(model, kept(loop)["initial"]) for model in kept(loop)["models"].values())
+
+
+def test_the_server_learns(clip: str, silos: Federation, made: dict[str, Split]) -> None:
+    """G on all synthetic images falls, adapter by adapter and together."""
+    _, start = run(fedag(clip, init_epochs=0, server_epochs=0), silos, made)
+    _, end = run(fedag(clip, init_epochs=5, server_epochs=30, server_lr=0.02), silos, made)
+    for name in silos.names:
+        before, after = (losses_at(loop, name, made[name]) for loop in (start, end))
+        assert after[0] < before[0] - 0.05
+        assert after[1] < before[1] - 0.05
+    assert not torch.equal(kept(end)["models"]["a"], kept(end)["models"]["b"])
+
+
+def losses_at(loop: Loop, name: str, split: Split) -> tuple[float, float]:
+    """Mean cross-entropy of the own adapter's answer and of the joint one."""
+    found = []
+    for silo in (name, None):
+        output = answered(loop, silo, split)
+        found.append(float(F.cross_entropy(output.prediction, split.targets)))
+    return found[0], found[1]
+
+
+def answered(loop: Loop, silo: str | None, split: Split) -> Output:
+    server = loop.server
+    assert server.module is not None
+    server.module.load(server.method.parts[1].model_for(server, silo, server.vector))
+    with torch.no_grad():
+        output: Output = server.module.module(prepare(split.inputs, torch.device("cpu"), torch.float32))
+    return output
+
+
+@pytest.mark.parametrize("cross", [True, False])
+def test_a_known_silo_is_answered_by_its_adapter_and_an_unseen_one_by_all(
+    clip: str, silos: Federation, made: dict[str, Split], cross: bool
+) -> None:
+    history, loop = run(fedag(clip, cross=cross), silos, made)
+    server = loop.server
+    assert server.module is not None
+    bank = server.module.module
+    assert isinstance(bank, AdapterBank)
+    server.module.load(server.vector)
+    rows = {(row["silo"], row["split"]): row for row in history.rows if row["model"] == "global" and row["round"] == 2}
+    for data in (*silos.silos, *silos.unseen):
+        with torch.no_grad():
+            stemmed = bank.stem_in_blocks(prepare(data.test.inputs, torch.device("cpu"), torch.float32))
+            phi = bank.logits(bank.adapted(stemmed))
+            beta = torch.softmax(bank.mixer(phi)[..., 0], 0) if cross else torch.full(phi.shape[:2], 1 / 3)
+        joint = (beta[..., None] * phi).sum(0)
+        expected = phi[silos.names.index(data.name)] if data.name in silos.names else joint
+        row = rows[data.name, "test"]
+        assert row["loss"] == pytest.approx(float(F.cross_entropy(expected, data.test.targets)), rel=1e-5)
+        torch.testing.assert_close(answered(loop, None, data.test).prediction, joint)
+        assert answered(loop, None, data.test).extra["attention"].shape == (len(data.test), 3)
+    messages = open_evaluation(server, ["a", "c", "newcomer"], ["u"])
+    place = next(slot.place for slot in server.layout.slots if slot.name == "route")
+    routes = {name: float(message.tensors[MODEL][place]) for name, message in messages.items()}
+    assert routes == {"a": 0.0, "c": 2.0, "newcomer": -1.0, "u": -1.0}
+    assert float(server.vector[place]) == -1
+    newcomer = open_round(server, ["newcomer"], {})["newcomer"].tensors[MODEL]
+    assert torch.equal(newcomer, kept(loop)["initial"])
+
+
+def moved(loop: Loop, prefix: str, other: Loop) -> bool:
+    return any(
+        not torch.equal(loop.server.vector[slot.place], other.server.vector[slot.place])
+        for slot in loop.server.layout.slots
+        if slot.name.startswith(prefix)
+    )
+
+
+def test_ablations_change_what_they_should_and_only_that(clip: str, silos: Federation, made: dict[str, Split]) -> None:
+    once = dataclasses.replace(TRAINING, rounds=1)
+
+    def ran(**settings: Any) -> Loop:
+        return run(fedag(clip, **settings), silos, made, once)[1]
+
+    def same(one: Loop, other: Loop) -> bool:
+        models = all(torch.equal(kept(one)["models"][name], kept(other)["models"][name]) for name in silos.names)
+        return models and torch.equal(one.server.vector, other.server.vector)
+
+    full, still = ran(), ran(server_epochs=0)
+    trained = kept(still)["models"]  # what silos sent, since the server did nothing
+    assert all(not torch.equal(kept(full)["models"][name], trained[name]) for name in silos.names)
+    no_kd = ran(kd=False)
+    assert all(torch.equal(kept(no_kd)["models"][name], trained[name]) for name in silos.names)
+    assert moved(no_kd, "adapters", still)
+    assert moved(no_kd, "adapters", full)
+    no_cross = ran(cross=False)
+    assert not moved(no_cross, "mixer", still)
+    assert moved(full, "mixer", still)
+    assert moved(no_cross, "adapters", still)
+    assert not same(ran(quality=False), full)
+    assert not same(ran(lam=5.0), full)
+    assert not same(ran(margin=0.5), full)
+    assert not same(ran(reduction="sum"), full)
+    assert not same(ran(as_printed=True), full)
+    # scores act in J alone, lam and the margin in R alone
+    assert same(ran(kd=False, quality=False), no_kd)
+    assert same(ran(cross=False, lam=5.0, margin=0.5), no_cross)
+    assert same(ran(lam=0.0, margin=0.5), ran(lam=0.0))
+    # all that a silo says without its scores is as with equal ones
+    unscored = fedag(clip).without("momentum-start")
+    assert kept(run(unscored, silos, made, once)[1])["quality"] == {}
+    assert same(run(unscored, silos, made, once)[1], ran(quality=False))
+
+
+def test_every_image_counts_once_an_epoch_but_a_last_one_alone(clip: str, silos: Federation) -> None:
+    part = DomainAdapters(backbone=clip, server_batch=5)
+    for count, expected in ((12, [5, 5, 2]), (11, [5, 5]), (5, [5]), (2, [2]), (1, [1])):
+        split = larger(tiny.samples(count, 0.0, 1))
+        server: Any = SimpleNamespace(synthetic={"a": split}, stream=lambda *_: torch.Generator().manual_seed(0))
+        batches = list(part._batches(server, "a", "x"))
+        assert [len(batch) for batch in batches] == expected
+        assert len(set(torch.cat(batches).tolist())) == sum(expected)
+
+
+def test_silos_with_fewer_images_and_rounds_without_a_silo(
+    clip: str, silos: Federation, made: dict[str, Split]
+) -> None:
+    fewer = {**made, "b": Split(made["b"].inputs[:6], made["b"].targets[:6])}
+    training = dataclasses.replace(TRAINING, rounds=4, participation="2")
+    history, loop = run(fedag(clip), silos, fewer, training)
+    assert {len(record["counted"]) for record in history.rounds} == {2}
+    assert len(kept(loop)["quality"]["b"]) == 6
+    assert all(len(model) == loop.server.silo_layout.size for model in kept(loop)["models"].values())
+
+
+def test_a_silo_that_got_no_synthetic_images_takes_part_without_scores(
+    clip: str, silos: Federation, made: dict[str, Split]
+) -> None:
+    class Deaf(Sequential):
+        def ask(self, kind: str, round_: int, messages: dict[str, Message]) -> Any:
+            yield from super().ask(kind, round_, {n: m for n, m in messages.items() if (kind, n) != ("share", "b")})
+            if kind == "share":
+                yield Reply("b", Failure("timeout"))
+
+    history, loop = run(fedag(clip), silos, made, engine=Deaf)
+    assert set(kept(loop)["quality"]) == {"a", "c"}
+    assert history.rounds[-1]["counted"] == ["a", "b", "c"]
+
+
+# ----------------------------------------------------------------------------------------------------------- whole runs
+def test_crash_and_resume_and_other_engines_give_the_same_numbers(
+    clip: str, silos: Federation, made: dict[str, Split], pool: Pool, tmp_path: Path
+) -> None:
+    training = dataclasses.replace(TRAINING, epochs=1)
+    whole, _ = run(fedag(clip), silos, made, training, folder=tmp_path / "whole")
+
+    class Crash(BaseException):
+        pass
+
+    for kind, number in (("opened", 1), ("closed", 2)):
+
+        def crash(event: Event, kind: str = kind, number: int = number) -> None:
+            if event.kind == kind and event.round == number:
+                raise Crash
+
+        folder = tmp_path / kind
+        with pytest.raises(Crash):
+            run(fedag(clip), silos, made, training, folder=folder, listener=crash)
+        again, _ = run(fedag(clip), silos, made, training, folder=folder)
+        assert tiny.numbers(again) == tiny.numbers(whole)
+    spread, _ = run(fedag(clip), silos, made, training, engine=lambda plan, people: Processes(plan, people, pool))
+    assert tiny.numbers(spread) == tiny.numbers(whole)
+
+
+def test_silos_send_their_scores_and_own_models_are_measured(
+    clip: str, silos: Federation, made: dict[str, Split]
+) -> None:
+    history, loop = run(fedag(clip), silos, made, dataclasses.replace(TRAINING, rounds=4, epochs=6))
+    how = loop.blueprint.method
+    assert any("synthetic image" in text for text in how.sends)
+    own = [row["metric"] for row in history.rows if row["model"] == "personal" and row["round"] == 4]
+    assert min(own) > 0.5
+    assert {row["silo"] for row in history.rows if row["model"] == "global"} == {"a", "b", "c", "u"}
+    share, *_ = history.rounds[0]["exchanges"]
+    assert share["kind"] == "share"
+    assert share["bytes_down"] >= sum(len(split) * (3 * 64 + 8) for split in made.values())
+    later = history.rounds[1]["exchanges"][0]
+    assert later["bytes_up"] < 4 * 3 * loop.server.silo_layout.size + 2000  # scores, not images
+
+
+def test_what_cannot_be_is_refused_in_a_sentence(clip: str, silos: Federation, made: dict[str, Split]) -> None:
+    def refused(how: Method, images: dict[str, Split], said: str) -> None:
+        with pytest.raises(FairsiloError, match=said):
+            run(how, silos, images)
+
+    refused(fedag(clip, adapters=4), made, "4 adapters for 3 silos; set adapters=3")
+    refused(fedag(clip), {}, "domain-adapters needs synthetic images; choose a generator")
+    refused(fedag(clip), {"a": made["a"], "b": made["b"]}, "for every silo, and 'c' has none")
+    small = {name: Split(split.inputs[..., 1:7, 1:7], split.targets) for name, split in made.items()}
+    refused(fedag(clip), small, "the images are 6x6, and the server's clip:.* takes 8x8; set data.size=8")
+    refused(fedag(clip) | TwoHeads(), made, "some tensors never leave their silo")
+    refused(Method((MomentumStart(),), "half"), made, "'momentum-start' cannot do without 'domain-adapters'")
+    for backbone in ("small-cnn", "tiny-vit:x"):
+        refused(fedag(backbone), made, f"backbone is '{backbone}'; it must be tiny-clip or clip:PATH")
+
+
+# ----------------------------------------------------------------------------------------------------- synthetic images
+@pytest.fixture(scope="module")
+def digits() -> Federation:
+    return federate(glyphs(0, 16, 120), held_out="street")
+
+
+def test_rendered_images_are_the_same_again_balanced_and_as_many_as_asked_for(digits: Federation) -> None:
+    made, again = (make_synthetic("glyphs", digits, 0.4, 0.2, 3) for _ in range(2))
+    assert set(made) == set(digits.names) == {"scan", "photo", "print", "sketch"}  # none for the unseen domain
+    for silo in digits.silos:
+        split = made[silo.name]
+        assert torch.equal(split.inputs, again[silo.name].inputs)
+        assert len(split) == round(0.4 * len(silo.train))
+        counts = split.targets.bincount(minlength=10)
+        assert int(counts.max() - counts.min()) <= 1
+        assert split.inputs.shape[1:] == silo.train.inputs.shape[1:]
+        assert split.inputs.dtype == torch.uint8
+    other = make_synthetic("glyphs", digits, 0.4, 0.2, 4)
+    assert not torch.equal(made["scan"].inputs, other["scan"].inputs)
+    few = make_synthetic("glyphs", digits, 0.01, 0.0, 3)
+    assert few["scan"].targets.tolist() == list(range(10))
+
+
+def test_the_bad_share_of_rendered_images_is_bad_and_the_rest_is_as_without_it(digits: Federation) -> None:
+    clean, spoilt = (make_synthetic("glyphs", digits, 0.5, bad, 0) for bad in (0.0, 0.3))
+    for name in digits.names:
+        unfit = bad_ones(name, len(clean[name]), 0.3, 0)
+        assert int(unfit.sum()) == round(0.3 * len(clean[name]))
+        differs = (clean[name].inputs != spoilt[name].inputs).flatten(1).any(1)
+        assert torch.equal(differs, unfit)
+        assert torch.equal(clean[name].targets, spoilt[name].targets)  # a wrong label is a wrong picture
+    assert not torch.equal(bad_ones("scan", 60, 0.3, 0), bad_ones("photo", 60, 0.3, 0))
+    assert not bad_ones("scan", 60, 0.0, 0).any()
+
+
+def test_bad_rendered_images_show_another_digit_noise_or_nothing(
+    digits: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str | None] = []
+
+    def draw(easel: Easel, digit: str | None) -> Any:
+        shown.append(digit)
+        return np.full((easel.side, easel.side, 3), 0.5)
+
+    monkeypatch.setitem(STYLES, "scan", draw)
+    split = make_synthetic("glyphs", digits, 1.0, 0.6, 0)["scan"]
+    unfit = bad_ones("scan", len(split), 0.6, 0)
+    noisy = split.inputs.float().flatten(1).std(1) > 5
+    for index, digit in enumerate(shown):
+        right = digit == CLASSES[int(split.targets[index])]
+        assert right == (not bool(unfit[index]) or bool(noisy[index]))
+    wrong = sum(digit is not None and digit != CLASSES[int(y)] for digit, y in zip(shown, split.targets, strict=True))
+    assert min(wrong, shown.count(None), int(noisy.sum())) >= 5
+    assert wrong + shown.count(None) + int(noisy.sum()) == int(unfit.sum())
+
+
+def test_rendered_images_resemble_their_class_and_domain() -> None:
+    """Each digit and style is a picture of its own: nearer to the mean of its class than to the others', mostly."""
+    assert set(STROKES) == set(CLASSES)
+    for name, draw in STYLES.items():
+        images = np.stack(
+            [[draw(Easel(96, 0, name, digit, number), digit).mean(2) for number in range(8)] for digit in CLASSES]
+        )
+        blank = draw(Easel(96, 0, name, "blank"), None)
+        assert blank.shape == (96, 96, 3)
+        small = images.reshape(10, 8, 12, 8, 12, 8).mean((3, 5)).reshape(10, 8, -1)
+        edges = np.abs(small - np.median(small, -1, keepdims=True))  # dark on light or light on dark
+        edges = edges / np.linalg.norm(edges, axis=-1, keepdims=True)
+        means = edges[:, :6].mean(1)
+        right = [(edges[d, n] @ means.T).argmax() == d for d in range(10) for n in (6, 7)]
+        assert np.mean(right) > 0.35, name  # 0.1 by chance
+
+
+def test_bad_rendered_images_get_lower_scores_from_a_model_of_the_domain() -> None:
+    """What FedAG's silos do, with a real model: scores of unfit images are lower on average."""
+    data = federate(glyphs(0, 16, 400), held_out="street")
+    silo = data["print"]
+    made = make_synthetic("glyphs", data, 0.5, 0.3, 0)["print"]
+    unfit = bad_ones("print", len(made), 0.3, 0)
+    module = build("small-cnn", 10, 3, 0)
+    model = FlatModel(module, Layout.of(module))
+    optimizer = torch.optim.Adam([model.parameters], lr=3e-3)
+    inputs, targets = prepare(silo.train.inputs, torch.device("cpu"), torch.float32), silo.train.targets
+    for _ in range(30):
+        model.gradients.zero_()
+        F.cross_entropy(module(inputs).prediction, targets).backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        means = class_means([(module(inputs).features, targets)], 10)
+        output = module(prepare(made.inputs, torch.device("cpu"), torch.float32))
+    scores = quality(output.features, made.targets, means)
+    assert float(scores[~unfit].mean()) > float(scores[unfit].mean()) + 0.05
+
+
+def write_folder(path: Path, domains: tuple[str, ...], each: int = 3) -> None:
+    for domain in domains:
+        for number, name in enumerate(CLASSES):
+            (path / domain / name).mkdir(parents=True)
+            for index in range(each):
+                Image.new("RGB", (20, 20), (20 * number, 80 * index, 9)).save(path / domain / name / f"{index}.png")
+
+
+def test_a_synthetic_folder_is_read_by_domain_and_a_missing_class_named(tmp_path: Path, digits: Federation) -> None:
+    write_folder(tmp_path, (*digits.names, "street"))
+    made = make_synthetic(f"folder:{tmp_path}", digits, 0.25, 0.5, 0)
+    assert set(made) == set(digits.names)
+    for silo in digits.silos:
+        split = made[silo.name]
+        counts = split.targets.bincount(minlength=10)
+        assert len(split) == round(0.25 * len(silo.train))
+        assert int(counts.max() - counts.min()) <= 1
+        assert split.inputs.shape[1:] == (3, 16, 16)
+        assert torch.equal(split.inputs[:, 0, 0, 0], (20 * split.targets).to(torch.uint8))
+    again = make_synthetic(f"folder:{tmp_path}", digits, 0.25, 0.5, 0)
+    assert torch.equal(made["scan"].inputs, again["scan"].inputs)
+    all_there_is = make_synthetic(f"folder:{tmp_path}", digits, 5.0, 0.0, 0)
+    assert len(all_there_is["scan"]) == 30
+    for file in (tmp_path / "photo" / "7").iterdir():
+        file.unlink()
+    with pytest.raises(FairsiloError, match=r"has no image of the class '7' in the domain 'photo'"):
+        make_synthetic(f"folder:{tmp_path}", digits, 0.25, 0.0, 0)
+
+
+def test_bad_sources_of_synthetic_images_are_refused_in_a_sentence(
+    tmp_path: Path, digits: Federation, silos: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(kind: str, people: Federation, said: str) -> None:
+        with pytest.raises(FairsiloError, match=said):
+            make_synthetic(kind, people, 0.1, 0.0, 0)
+
+    for kind in ("paint", "glyphs:x", "folder", "folder:", "diffusion:"):
+        refused(kind, digits, f"data.synthetic is '{kind}'; it must be one of glyphs, folder:PATH, diffusion:MODEL")
+    refused("glyphs", silos, "draws the digits of the embedded federation.*has other classes or the domain 'a'")
+    refused("folder:nowhere", digits, "the synthetic folder nowhere does not exist")
+    refused("folder:glyphs", digits, "the synthetic folder glyphs does not exist")  # not the real data of that name
+    write_folder(tmp_path, ("scan", "photo", "print"), each=1)
+    refused(f"folder:{tmp_path}", digits, "has no domain 'sketch'")
+    refused("diffusion:model;steps=3", digits, "only ;tokens=FOLDER may follow")
+    monkeypatch.setitem(sys.modules, "diffusers", None)
+    refused("diffusion:model", digits, r"needs the package diffusers; install it with pip install 'fairsilo\[synth\]'")
+
+
+class Pipeline:
+    """What is used of a diffusion pipeline: a picture from each prompt and its generator."""
+
+    def __init__(self) -> None:
+        self.prompts: list[str] = []
+        self.tokens: dict[str, str] = {}
+
+    @classmethod
+    def from_pretrained(cls, name: str) -> Pipeline:
+        if name == "broken":
+            raise OSError("no such model")
+        cls.last = cls()
+        return cls.last
+
+    last: Pipeline
+
+    def set_progress_bar_config(self, disable: bool) -> None:
+        assert disable
+
+    def to(self, device: str) -> Pipeline:
+        return self
+
+    def load_textual_inversion(self, file: str, token: str) -> None:
+        self.tokens[token] = file
+
+    def __call__(self, prompt: list[str], generator: list[torch.Generator]) -> Any:
+        self.prompts += prompt
+        levels = [int(torch.randint(256, (), generator=one)) for one in generator]
+        return SimpleNamespace(images=[Image.new("RGB", (64, 64), (level, 0, 0)) for level in levels])
+
+
+def test_a_diffusion_model_is_asked_by_the_paper_s_templates(
+    tmp_path: Path, digits: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "diffusers", SimpleNamespace(DiffusionPipeline=Pipeline))  # type: ignore[arg-type]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    made = make_synthetic("diffusion:some/model", digits, 0.25, 0.0, 0)
+    assert set(made) == set(digits.names)
+    assert made["sketch"].inputs.shape == (len(made["sketch"]), 3, 16, 16)
+    assert "a drawing of 3 in sketch style" in Pipeline.last.prompts
+    assert "a photograph of 3 in photo style" in Pipeline.last.prompts
+    assert len(Pipeline.last.prompts) == sum(map(len, made.values()))
+    again = make_synthetic("diffusion:some/model", digits, 0.25, 0.0, 0)
+    assert torch.equal(made["scan"].inputs, again["scan"].inputs)
+    assert len(made["scan"].inputs[:, 0, 0, 0].unique()) > 5  # a stream for each image
+    for name in digits.names:
+        (tmp_path / f"{name}.safetensors").touch()
+    make_synthetic(f"diffusion:some/model;tokens={tmp_path}", digits, 0.25, 0.0, 0)
+    assert Pipeline.last.tokens["<scan>"] == str(tmp_path / "scan.safetensors")
+    assert "a 3 in <scan> style" in Pipeline.last.prompts
+    (tmp_path / "scan.safetensors").unlink()
+    with pytest.raises(FairsiloError, match="has no textual inversion of the domain 'scan'"):
+        make_synthetic(f"diffusion:some/model;tokens={tmp_path}", digits, 0.25, 0.0, 0)
+    with pytest.raises(FairsiloError, match="the diffusion model broken cannot be loaded: no such model"):
+        make_synthetic("diffusion:broken", digits, 0.25, 0.0, 0)
+    assert prompt("real_world", "mug") == "a photograph of mug in real world style"
