@@ -262,3 +262,40 @@ def test_silos_are_found_by_name_seen_or_not() -> None:
 
 def test_the_task_of_the_data_is_that_of_the_federation() -> None:
     assert federate(dataclasses.replace(dataset(), task="segment")).task == "segment"
+
+
+# ------------------------------------------------------------------------------------------------------- client types
+@pytest.mark.parametrize(
+    ("dif", "counts", "first"),
+    [(10, [10, 6, 3, 2, 1], 6), (5, [5, 3, 2, 2, 1], 225), (1, [2, 2, 2, 2, 2], 372)],
+)
+def test_client_types_as_in_fedgcr(dif: float, counts: list[int], first: int) -> None:
+    """Its published training sizes: four fifths of 3,719 images of the first type (1,487 in all with dif 1)."""
+    total = 2975 if dif > 1 else 1487
+    domains = {}
+    for name in "edcba":
+        split = torch.full((total + 10,), TRAIN, dtype=torch.int8)
+        split[total : total + 5], split[total + 5 :] = VALIDATION, TEST
+        domains[name] = Domain(
+            name, torch.zeros(total + 10, 3, 2, 2, dtype=torch.uint8), torch.arange(total + 10) % 2, split
+        )
+    made = federate(Dataset("d", ("0", "1"), domains), held_out="-", dif=dif, order=list("abcde"))
+    by_type = [[silo for silo in made.silos if silo.domain == name] for name in "abcde"]
+    assert [len(silos) for silos in by_type] == counts
+    sizes = [[len(silo.train) for silo in silos] for silos in by_type]
+    assert abs(sizes[0][0] - first) <= 1
+    if dif == 10:
+        published = [6, 12, 21, 38, 70, 126, 227, 409, 736, 1325]
+        assert all(abs(one - other) <= 6 for one, other in zip(sizes[0], published, strict=True))
+        assert [sum(one) for one in sizes] == pytest.approx([2970, 1650, 915, 508, 282], rel=0.01)
+    if dif == 1:
+        assert sizes[0][1] == pytest.approx(3 * sizes[0][0], abs=3)
+    assert all(len(silo.test) == 5 for silo in made.silos)
+
+
+def test_client_types_and_silos_per_domain_do_not_go_together() -> None:
+    split = torch.full((40,), TRAIN, dtype=torch.int8)
+    domain = Domain("a", torch.zeros(40, 3, 2, 2, dtype=torch.uint8), torch.arange(40) % 2, split)
+    data = Dataset("d", ("0", "1"), {"a": domain, "b": domain})
+    with pytest.raises(FairsiloError, match=r"leave data\.silos_per_domain at 1"):
+        federate(data, held_out="-", dif=2, silos_per_domain=2)

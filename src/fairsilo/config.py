@@ -107,6 +107,9 @@ class DataSettings:
     size: int | None = setting(None, "resize every image to this many pixels", low=8, high=4096)
     held_out: str | None = setting("auto", "the domain nobody trains on; several: a+b; none: -; auto: the last one")
     silos_per_domain: int = setting(1, "into how many silos each domain is divided", low=1)
+    dif: float | None = setting(
+        None, "client types as in FedGCR: silos per domain, and samples, in a geometric series from dif to 1", low=1
+    )
     validation: float = setting(0.15, "share of a silo's training samples kept for validation", low=0, high=0.9)
     test: float = setting(0.2, "share of a domain kept for testing, where the data do not say", low=0, high=0.9)
     server: str | None = setting(None, "images given to the server (a folder or packed files)")
@@ -176,7 +179,11 @@ class Experiment:
         "faa", "a method of the catalogue, with settings and compositions: 'fedprox(mu=0.1) | fedheal'"
     )
     baseline: str | None = setting(None, "a second method trained beside it on the same data and seed")
-    model: str = setting("small-cnn", "small-cnn, resnet-10, or package:function returning an nn.Module")
+    model: str = setting(
+        "auto",
+        "small-cnn, resnet-10, tiny-clip, tiny-vit, clip:PATH, vit:PATH, resnet:PATH or package:function; auto: what "
+        "the method is built around, else small-cnn",
+    )
     seed: int = setting(0, "of initial weights, batch order and participation", low=0)
     data: DataSettings = field(default_factory=DataSettings)
     train: TrainSettings = field(default_factory=TrainSettings)

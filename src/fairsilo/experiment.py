@@ -31,6 +31,7 @@ from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.federation import Federation, Split, federate, held_out_domains, pooled
 from fairsilo.metrics import summarise
+from fairsilo.parts.clustering import clustering_accuracy
 from fairsilo.report.page import write_report
 from fairsilo.store import Store
 from fairsilo.tasks import Classify
@@ -79,7 +80,7 @@ def run(
         _refuse_used(Path(out))
     methods.method(experiment.method)
     built = federation or federation_of(experiment)
-    experiment = _named_held_out(experiment, built)
+    experiment = _resolved(experiment, built)
     maker = model if callable(model) else None
     check(experiment, built, maker)
     folder = Path(out) if out is not None else _free_folder(experiment)
@@ -127,6 +128,8 @@ def federation_of(experiment: Experiment) -> Federation:
         dataset,
         held_out=data.held_out,
         silos_per_domain=data.silos_per_domain,
+        dif=data.dif,
+        order=data.domains,
         validation=data.validation,
         test=data.test,
         seed=data.seed,
@@ -170,15 +173,17 @@ def check(experiment: Experiment, federation: Federation, maker: ModelMaker | No
     """Refuse what cannot run before anything is written."""
     _engine_kind(experiment, federation)
     for name in filter(None, (experiment.method, experiment.baseline)):
-        plan = blueprint(dataclasses.replace(experiment, method=name), federation, maker)
+        model = methods.model_for(name) if experiment.model == "auto" else experiment.model
+        plan = blueprint(dataclasses.replace(experiment, method=name, model=model), federation, maker)
         made = experiment.data.synthetic is not None
         plan.check(federation, experiment.data.server is not None or made, made)
 
 
-def _named_held_out(experiment: Experiment, federation: Federation) -> Experiment:
+def _resolved(experiment: Experiment, federation: Federation) -> Experiment:
     """`auto` replaced by what it came to, so that the saved configuration says it."""
-    named = "+".join(federation.unseen_names) or "-"
-    return dataclasses.replace(experiment, data=dataclasses.replace(experiment.data, held_out=named))
+    named = "+".join(dict.fromkeys(silo.domain for silo in federation.unseen)) or "-"
+    model = methods.model_for(experiment.method) if experiment.model == "auto" else experiment.model
+    return dataclasses.replace(experiment, model=model, data=dataclasses.replace(experiment.data, held_out=named))
 
 
 # ------------------------------------------------------------------------------------------------------------ one run
@@ -272,6 +277,10 @@ def _run_one(
         raise
     summary = _write_summary(store, experiment, history.rows, method.about)
     seconds = earlier + time.perf_counter() - begun
+    clusters = loop.server.memory.get("clustering", {}).get("clusters")
+    if clusters:
+        types = {silo.name: silo.domain for silo in federation.silos}
+        facts["clustering_accuracy"] = clustering_accuracy(clusters, types)
     store.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
     return Result(folder, method.name, summary)
 
@@ -437,14 +446,14 @@ def compare(
     for domain in _held_out_list(base, held_out):
         here = dataclasses.replace(base, baseline=None, data=dataclasses.replace(base.data, held_out=domain))
         federation = federation_of(here)
-        here = _named_held_out(here, federation)
+        here = dataclasses.replace(_resolved(here, federation), model=here.model)
         domains.append(named := here.data.held_out or "-")
         for name in names:
-            check(dataclasses.replace(here, method=name), federation)
+            check(_resolved(dataclasses.replace(here, method=name), federation), federation)
         with _engines(here, federation) as engine_for, _threads(here.engine.threads):
             for name in names:
                 for seed in seeds:
-                    cell = dataclasses.replace(here, method=name, seed=seed)
+                    cell = _resolved(dataclasses.replace(here, method=name, seed=seed), federation)
                     inside = folder / slug(name) / slug(f"{named}-seed{seed}")
                     _check_cell(inside, cell)
                     _start_folder(inside, cell)

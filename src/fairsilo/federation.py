@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -112,6 +112,8 @@ def federate(
     *,
     held_out: str | None = "auto",
     silos_per_domain: int = 1,
+    dif: float | None = None,
+    order: Sequence[str] | None = None,
     validation: float = 0.15,
     test: float = 0.2,
     seed: int = 0,
@@ -119,9 +121,14 @@ def federate(
     """Leave one domain (or several, `a+b`, or none, `-`) out; divide every other one into silos.
 
     The unseen silo is tested on all samples of its domain. The silos of one domain divide its training and
-    validation samples among them and are tested on the whole test set of the domain.
+    validation samples among them and are tested on the whole test set of the domain. With `dif` the domains are
+    FedGCR's client types, in the order given, the first with the most silos and samples.
     """
     outside = held_out_domains(dataset, held_out)
+    if dif is not None:
+        listed = {name: dataset.domains[name] for name in order or dataset.domains}
+        dataset = replace(dataset, domains=listed)
+        return _typed(dataset, outside, dif, silos_per_domain, validation, test, seed)
     silos: list[SiloData] = []
     unseen: list[SiloData] = []
     for name, domain in dataset.domains.items():
@@ -131,6 +138,46 @@ def federate(
         else:
             silos += divide(domain, silos_per_domain, validation, test, seed)
     return Federation(dataset.name, dataset.classes, tuple(silos), tuple(unseen), dataset.task)
+
+
+def _typed(
+    dataset: Dataset, outside: Sequence[str], dif: float, count: int, validation: float, test: float, seed: int
+) -> Federation:
+    """FedGCR's protocol: type i has round(r^(T-1-i)) silos and 1/r^i of the first type's samples, and inside a type
+    silo j has r^j shares; r = dif^(1/(T-1)) to one digit. With dif = 1: two silos each, of one share and three."""
+    if count != 1:
+        raise FairsiloError("data.dif decides the number of silos of each domain; leave data.silos_per_domain at 1")
+    inside = [name for name in dataset.domains if name not in outside]
+    ratio = round(dif ** (1 / max(len(inside) - 1, 1)), 1)
+    plain = federate(dataset, held_out="+".join(outside) or "-", validation=validation, test=test, seed=seed)
+    silos = []
+    for index, name in enumerate(inside):
+        holder = next(silo for silo in plain.silos if silo.domain == name)
+        number = 2 if dif == 1 else max(1, round(ratio ** (len(inside) - 1 - index)))
+        shares = [(3.0 if dif == 1 else ratio) ** j for j in range(number)]
+        for part in ("train", "validation"):
+            kept = len(holder.split(part)) / ratio**index
+            stream = streams.generator(seed, "types", name, part)
+            order = torch.randperm(len(holder.split(part)), generator=stream)[: round(kept)]
+            bounds = [round(len(order) * sum(shares[:j]) / sum(shares)) for j in range(number + 1)]
+            pieces = [order[bounds[j] : bounds[j + 1]] for j in range(number)]
+            if part == "train":
+                trained = pieces
+            else:
+                validated = pieces
+        for j in range(number):
+            if not len(trained[j]):
+                raise FairsiloError(f"data.dif={dif:g} leaves silo {j + 1} of {name!r} without a training sample")
+            silos.append(
+                SiloData(
+                    f"{name}-{j + 1:02d}",
+                    name,
+                    Split(holder.train.inputs[trained[j]], holder.train.targets[trained[j]]),
+                    Split(holder.validation.inputs[validated[j]], holder.validation.targets[validated[j]]),
+                    holder.test,
+                )
+            )
+    return Federation(dataset.name, dataset.classes, tuple(silos), plain.unseen, dataset.task)
 
 
 def held_out_domains(dataset: Dataset, held_out: str | None) -> tuple[str, ...]:

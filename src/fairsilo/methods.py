@@ -357,6 +357,13 @@ def entry(name: str) -> Entry:
     return CATALOGUE[name]
 
 
+def model_for(text: str) -> str:
+    """The network a method runs on where none is named: what it is built around, else the small CNN."""
+    names = [piece.strip().partition("(")[0].partition(".")[0] for piece in text.split("|")]
+    around = [CATALOGUE[name].model for name in names if name in CATALOGUE and CATALOGUE[name].model]
+    return around[0] if around else "small-cnn"
+
+
 def method(text: str, **settings: Any) -> Method:
     """A method from a text such as `fedprox(mu=0.1) | fedheal(tau=0.4).without(distance-weights)`.
 

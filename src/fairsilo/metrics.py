@@ -97,6 +97,7 @@ def fairness(values: Mapping[str, float], domain_of: Mapping[str, str], ddof: in
     worst, best = tail_means(values.values())
     return {
         "mean": mean(values.values()),
+        "mean_domains": mean(by_domain),
         "std_silos": deviation(values.values(), ddof),
         "std_domains": deviation(by_domain, ddof),
         "worst": min(values.values()),
