@@ -58,7 +58,8 @@ def _loaded(kind: str, source: str) -> Any:
     loader: Any = {"clip": transformers.CLIPModel, "vit": transformers.ViTModel, "resnet": transformers.ResNetModel}[
         kind
     ]
-    extra = {"add_pooling_layer": False} if kind == "vit" else {}
+    # eager attention can be differentiated twice, which FedMix does
+    extra = {"add_pooling_layer": False, "attn_implementation": "eager"} if kind == "vit" else {}
     try:
         model, found = loader.from_pretrained(source, output_loading_info=True, dtype=torch.float32, **extra)
     except (OSError, ValueError) as problem:
