@@ -19,7 +19,8 @@ GENERATED = (
 NEEDS = {
     "needs_validation": "validation samples at every silo (`data.validation` above 0)",
     "needs_features": "a network that returns features beside its prediction",
-    "needs_server_data": "data at the server (`data.server=PATH`)",
+    "needs_server_data": "data at the server (`data.server=PATH`, or the images of `data.synthetic`)",
+    "needs_synthetic": "synthetic images (`data.synthetic=glyphs`, `folder:PATH` or `diffusion:MODEL`)",
 }
 
 
@@ -104,6 +105,7 @@ def command(found: Mapping[str, Any]) -> str:
         return "fairsilo run method=fedavg"
     chosen = f'"{found["name"]}({first["name"]}={_value(first["default"])})"' if first else found["name"]
     given = " data.server=PATH" if "needs_server_data" in found["needs"] else ""
+    given += " data.synthetic=glyphs" if "needs_synthetic" in found["needs"] else ""
     if found["model"]:  # FedAvg alone cannot train what it is built around
         return f"fairsilo run model={found['model']} method={chosen}{given}"
     return f"fairsilo run method={chosen} baseline=fedavg{given}"

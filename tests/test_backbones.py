@@ -350,6 +350,22 @@ def test_pooled_data_are_everybodys_once(people8: Federation) -> None:
     assert len(more["pooled"].train) == 72 + 18
 
 
+@pytest.mark.filterwarnings("ignore")  # a CPU without bfloat16 instructions warns, and computes all the same
+@pytest.mark.parametrize(("how", "kind"), [("fedclip", "clip"), ("vpt", "vit"), ("fedavg", "resnet")])
+def test_half_precision_is_the_backbones_alone(
+    how: str, kind: str, places: dict[str, str], people8: Federation
+) -> None:
+    x = images(people8)
+    full, half = (tiny.plan(how, model=places[kind], precision=p).flat() for p in ("float32", "bfloat16"))
+    full.eval()
+    half.eval()
+    one, other = full.module(x), half.module(x)
+    assert other.prediction.dtype == torch.float32
+    assert half.layout.dtype == torch.float32
+    assert not torch.equal(one.features, other.features)
+    torch.testing.assert_close(one.features, other.features, rtol=0.05, atol=0.05)
+
+
 # --------------------------------------------------------------------------------------- laws, for what has a backbone
 # FedAG and FedOT need more than the settings of this file; they have tests of their own
 AROUND = [name for name, entry in CATALOGUE.items() if entry.model and name not in ("fedag", "fedot")]

@@ -164,6 +164,11 @@ class EngineSettings:
     workers: int | None = setting(None, "worker processes; by default one per core", low=1)
     keep_features: bool = setting(True, "run a frozen backbone once over each silo's data and keep what it gives")
     features_limit: float = setting(2.0, "GiB of kept features in memory; the rest lies in files", low=0)
+    precision: str = setting(
+        "float32",
+        "of a pretrained backbone's own arithmetic; what is trained stays float32",
+        choices=("float32", "bfloat16"),
+    )
     threads: int = setting(1, "threads a silo's step may use; results are compared at equal threads", low=1)
     device: str = setting("cpu", "cpu or cuda (sequential engine)", choices=("cpu", "cuda"))
     timeout: float | None = setting(None, "seconds after which a silo's answer is given up (processes)", low=0)

@@ -176,6 +176,8 @@ def check(experiment: Experiment, federation: Federation, maker: ModelMaker | No
         model = methods.model_for(name) if experiment.model == "auto" else experiment.model
         plan = blueprint(dataclasses.replace(experiment, method=name, model=model), federation, maker)
         made = experiment.data.synthetic is not None
+        if made and not str(experiment.data.synthetic).startswith("diffusion:"):
+            synthetic_of(experiment, federation)  # a generator that cannot serve says so before anything is written
         plan.check(federation, experiment.data.server is not None or made, made)
 
 
@@ -309,6 +311,7 @@ def plan_of(
         augment=experiment.data.augment,
         evaluation_batch=experiment.evaluate.batch,
         device=experiment.engine.device,
+        precision=experiment.engine.precision,
         threads=experiment.engine.threads,
     )
 

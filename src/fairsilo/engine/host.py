@@ -41,6 +41,7 @@ class Blueprint:
     device: str = "cpu"
     threads: int = 1
     classes: tuple[str, ...] = ()  # names, for networks that read them
+    precision: str = "float32"  # of a pretrained backbone
     stemmed: bool = False  # silos hold what the network's frozen first stage made of their data
 
     def network(self, name: str | ModelMaker) -> nn.Module:
@@ -63,6 +64,7 @@ class Blueprint:
                 module = module.whole()
         if isinstance(module, Staged):
             module.stemmed = self.stemmed
+        _set_precision(module, self.precision)
         return self.method.extended(module, self.seed)
 
     def start(self) -> tuple[Layout, Tensor]:
@@ -104,6 +106,7 @@ class Blueprint:
             with streams.ambient(self.seed, "server weights"):
                 built = owner[0].server_network(self.names)
             assert built is not None
+            _set_precision(built, self.precision)
             return FlatModel(built, Layout.of(built), self.device)
         if self.method.server_model is None:
             return None
@@ -127,6 +130,12 @@ class Blueprint:
             augment=self.augment,
             evaluation_batch=self.evaluation_batch,
         )
+
+
+def _set_precision(module: nn.Module, precision: str) -> None:
+    for one in module.modules():
+        if isinstance(one, Backbone):
+            one.bfloat16 = precision == "bfloat16"
 
 
 class Answer(NamedTuple):

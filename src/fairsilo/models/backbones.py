@@ -102,6 +102,7 @@ class Backbone(nn.Module):
     """What every network on a backbone has: the size of images it takes and how they are normalised."""
 
     kind = ""
+    bfloat16 = False  # the backbone computes in bfloat16; what comes out is float32 again
 
     def __init__(self, source: str, classes: int) -> None:
         super().__init__()
@@ -121,6 +122,9 @@ class Backbone(nn.Module):
             inputs = inputs.expand(-1, 3, -1, -1)
         return (inputs - self.get_buffer("mean")) / self.get_buffer("deviation")
 
+    def arithmetic(self, inputs: Tensor) -> torch.autocast:
+        return torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.bfloat16)
+
     def whole(self) -> nn.Module:
         """This network with everything trainable, on a copy of its own."""
         raise NotImplementedError
@@ -138,9 +142,9 @@ class VitNetwork(Backbone):
 
     def token(self, inputs: Tensor, prompts: Tensor | None = None) -> Tensor:
         """The class token's output; prompts (n x d, or per image) are appended to the embedded patches."""
-        with _appended(self.pretrained.embeddings, prompts):
+        with _appended(self.pretrained.embeddings, prompts), self.arithmetic(inputs):
             out: Tensor = self.pretrained(self.pixels(inputs)).last_hidden_state[:, 0]
-        return out
+        return out.float() if self.bfloat16 else out
 
     def forward(self, inputs: Tensor) -> Output:
         features = self.token(inputs)
@@ -166,7 +170,9 @@ class ResnetNetwork(Backbone):
         return None
 
     def forward(self, inputs: Tensor) -> Output:
-        features = self.pretrained(self.pixels(inputs)).pooler_output.flatten(1)
+        with self.arithmetic(inputs):
+            features = self.pretrained(self.pixels(inputs)).pooler_output.flatten(1)
+        features = features.float() if self.bfloat16 else features
         return Output(self.head(features), features)
 
     def whole(self) -> nn.Module:
@@ -200,9 +206,10 @@ class ClipNetwork(Backbone):
 
     def images(self, inputs: Tensor) -> Tensor:
         """Projected image features, not normalised."""
-        pooled = self.pretrained.vision_model(pixel_values=self.pixels(inputs)).pooler_output
-        out: Tensor = self.pretrained.visual_projection(pooled)
-        return out
+        with self.arithmetic(inputs):
+            pooled = self.pretrained.vision_model(pixel_values=self.pixels(inputs)).pooler_output
+            out: Tensor = self.pretrained.visual_projection(pooled)
+        return out.float() if self.bfloat16 else out
 
     def tokens(self, texts: Sequence[str], more: int = 0) -> Tensor:
         """Token numbers, padded to one length; a text too long for the encoder (with `more` to come) is named."""
