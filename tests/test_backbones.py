@@ -356,10 +356,12 @@ def test_half_precision_is_the_backbones_alone(
     how: str, kind: str, places: dict[str, str], people8: Federation
 ) -> None:
     x = images(people8)
+    before = torch.backends.mkldnn.enabled  # PyTorch turns it off for good where the CPU has no such instructions
     full, half = (tiny.plan(how, model=places[kind], precision=p).flat() for p in ("float32", "bfloat16"))
     full.eval()
     half.eval()
     one, other = full.module(x), half.module(x)
+    torch.backends.mkldnn.enabled = before
     assert other.prediction.dtype == torch.float32
     assert half.layout.dtype == torch.float32
     assert not torch.equal(one.features, other.features)

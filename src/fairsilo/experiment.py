@@ -371,6 +371,8 @@ def _engine_kind(experiment: Experiment, federation: Federation) -> tuple[str, i
     kind = settings.name
     if kind == "auto":
         kind = "processes" if workers > 1 and settings.device == "cpu" else "sequential"
+    if settings.precision == "bfloat16" and settings.device == "cpu":
+        raise FairsiloError("engine.precision=bfloat16 is for GPUs; set engine.device=cuda or leave it at float32")
     if settings.device == "cuda":
         if kind == "processes":
             raise FairsiloError("engine.device=cuda is not for the processes engine; set engine.name=sequential")

@@ -135,7 +135,7 @@ class Blueprint:
 def _set_precision(module: nn.Module, precision: str) -> None:
     for one in module.modules():
         if isinstance(one, Backbone):
-            one.bfloat16 = precision == "bfloat16"
+            one.short_floats = precision == "bfloat16"
 
 
 class Answer(NamedTuple):

@@ -102,7 +102,7 @@ class Backbone(nn.Module):
     """What every network on a backbone has: the size of images it takes and how they are normalised."""
 
     kind = ""
-    bfloat16 = False  # the backbone computes in bfloat16; what comes out is float32 again
+    short_floats = False  # the backbone computes in bfloat16; what comes out is float32 again
 
     def __init__(self, source: str, classes: int) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class Backbone(nn.Module):
         return (inputs - self.get_buffer("mean")) / self.get_buffer("deviation")
 
     def arithmetic(self, inputs: Tensor) -> torch.autocast:
-        return torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.bfloat16)
+        return torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.short_floats)
 
     def whole(self) -> nn.Module:
         """This network with everything trainable, on a copy of its own."""
@@ -144,7 +144,7 @@ class VitNetwork(Backbone):
         """The class token's output; prompts (n x d, or per image) are appended to the embedded patches."""
         with _appended(self.pretrained.embeddings, prompts), self.arithmetic(inputs):
             out: Tensor = self.pretrained(self.pixels(inputs)).last_hidden_state[:, 0]
-        return out.float() if self.bfloat16 else out
+        return out.float() if self.short_floats else out
 
     def forward(self, inputs: Tensor) -> Output:
         features = self.token(inputs)
@@ -172,7 +172,7 @@ class ResnetNetwork(Backbone):
     def forward(self, inputs: Tensor) -> Output:
         with self.arithmetic(inputs):
             features = self.pretrained(self.pixels(inputs)).pooler_output.flatten(1)
-        features = features.float() if self.bfloat16 else features
+        features = features.float() if self.short_floats else features
         return Output(self.head(features), features)
 
     def whole(self) -> nn.Module:
@@ -209,7 +209,7 @@ class ClipNetwork(Backbone):
         with self.arithmetic(inputs):
             pooled = self.pretrained.vision_model(pixel_values=self.pixels(inputs)).pooler_output
             out: Tensor = self.pretrained.visual_projection(pooled)
-        return out.float() if self.bfloat16 else out
+        return out.float() if self.short_floats else out
 
     def tokens(self, texts: Sequence[str], more: int = 0) -> Tensor:
         """Token numbers, padded to one length; a text too long for the encoder (with `more` to come) is named."""
