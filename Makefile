@@ -11,7 +11,8 @@ demo: $(READY)
 	$(BIN)/fairsilo run
 
 test: $(READY) lint
-	$(BIN)/python -m pytest -n 2 --cov --cov-report=
+	$(BIN)/python -m pytest -n 2 tests/laws
+	$(BIN)/python -m pytest -n 2 --ignore=tests/laws --cov --cov-report=
 	$(BIN)/coverage report --fail-under=95
 
 lint: $(READY)

@@ -119,7 +119,9 @@ class Crash(BaseException):
 @pytest.mark.parametrize("how", tiny.ALL)
 def test_a_crash_at_any_stage_and_resume_gives_the_same_numbers(how: str, people: Federation, tmp_path: Path) -> None:
     whole = tiny.numbers(tiny.run(how, people, SHORT, folder=tmp_path / "whole")[0])
-    for stage in STAGES:
+    turn = tiny.ALL.index(how)  # every stage for one method per kind of hook; for the others three, in turn
+    stages = STAGES if how in tiny.KINDS else [STAGES[(turn + step) % len(STAGES)] for step in (0, 3, 6)]
+    for stage in stages:
 
         def crash(event: Event, stage: str = stage) -> None:
             if event.kind == stage and event.round >= (0 if stage == "start" else 2):
