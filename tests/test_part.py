@@ -126,10 +126,10 @@ def test_plain_averaging_adds_nothing_to_a_composition() -> None:
 
 
 def test_two_models_of_the_server_are_refused() -> None:
-    brings = Method((First(),), "one", server_model="resnet-10")
-    assert (brings | Second()).server_model == "resnet-10"
-    with pytest.raises(FairsiloError, match="one and two both bring a model of the server's own"):
-        brings | Method((), "two", server_model="small-cnn")
+    brings = method("fedot")
+    assert (brings | Second()).owners("server_network") == list(brings.parts)
+    with pytest.raises(FairsiloError, match="'offsite' and 'domain-adapters' both bring a model of the server's own"):
+        brings | method("fedag")
 
 
 def test_methods_of_equal_parts_are_equal() -> None:
@@ -240,11 +240,10 @@ def test_the_fields_of_a_part_are_its_settings() -> None:
 
 
 def test_a_pickled_method_works_on() -> None:
-    made = Method((Decider(), First(0.5)), "m", server_model="x")
+    made = Method((Decider(), First(0.5)), "m")
     made.hooks("weights")
     back = pickle.loads(pickle.dumps(made))  # noqa: S301 - our own
     assert back == made
-    assert back.server_model == "x"
     assert called(back, "weights") == ["first", "decider"]
     assert (back | Second()).parts[-1] == Second()
 

@@ -125,6 +125,9 @@ class TwoModels(Part):
     about = "global"
     ignores_weights = True
 
+    def server_network(self, classes: tuple[str, ...]) -> nn.Module:
+        return server_net(len(classes), 3)
+
     def prepare(self, server: Server) -> None:
         initial = server.ask("share", dict.fromkeys(server.names, Message({}, {"part": self.name})))
         server.memory.of(self)["models"] = {name: answer.tensors["initial"] for name, answer in initial.items()}
@@ -158,7 +161,7 @@ class TwoModels(Part):
 
 
 def two_models() -> Method:
-    return Method((TwoModels(),), "two-models", server_model="tiny:server_net")
+    return Method((TwoModels(),), "two-models")
 
 
 def synthetic() -> Split:

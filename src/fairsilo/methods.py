@@ -73,7 +73,6 @@ class Entry:
     parts: tuple[type[Part], ...] = ()
     paper: str = ""
     settings: dict[str, Any] = field(default_factory=dict)  # where they differ from the parts' own defaults
-    server_model: str | None = None
     model: str = ""  # the network it is built around; by default any
 
     def make(self, **settings: Any) -> Method:
@@ -89,7 +88,7 @@ class Entry:
             own = {item.name for item in dataclasses.fields(part)}
             parts.append(part(**{key: value for key, value in chosen.items() if key in own}))
         text = ", ".join(f"{key}={value}" for key, value in settings.items())
-        return Method(tuple(parts), f"{self.name}({text})" if text else self.name, self.server_model)
+        return Method(tuple(parts), f"{self.name}({text})" if text else self.name)
 
     def describe(self) -> dict[str, Any]:
         """Everything about the method, from its parts, for tables, `--json` and the documentation."""

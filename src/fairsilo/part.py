@@ -170,7 +170,6 @@ class Method:
 
     parts: tuple[Part, ...] = ()
     name: str = "fedavg"
-    server_model: str | None = None  # the server holds another network than the silos: its name, as for `model`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hooks", {})
@@ -240,19 +239,13 @@ class Method:
         return cache[hook]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"parts": self.parts, "name": self.name, "server_model": self.server_model, "_hooks": {}}
+        return {"parts": self.parts, "name": self.name, "_hooks": {}}
 
     def __or__(self, other: Method | Part) -> Method:
         if isinstance(other, Part):
             other = Method((other,), other.name)
-        if self.server_model and other.server_model:
-            raise FairsiloError(f"{self.name} and {other.name} both bring a model of the server's own")
         names = [method.name for method in (self, other) if method.parts]
-        return Method(
-            self.parts + other.parts,
-            " | ".join(names) if names else "fedavg",
-            self.server_model or other.server_model,
-        )
+        return Method(self.parts + other.parts, " | ".join(names) if names else "fedavg")
 
     def without(self, *which: type[Part] | str) -> Method:
         """The same method less some parts, given by class or by name."""
@@ -267,7 +260,7 @@ class Method:
             kept = [part for part in kept if part not in gone]
         dropped = ", ".join(one if isinstance(one, str) else one.name for one in which)
         label = f"({self.name})" if "|" in self.name else self.name
-        return Method(tuple(kept), f"{label}.without({dropped})", self.server_model)
+        return Method(tuple(kept), f"{label}.without({dropped})")
 
     @property
     def about(self) -> str:

@@ -26,8 +26,6 @@ from fairsilo.store import Store, on_device
 from fairsilo.tasks import Measure
 from fairsilo.vectors import AUXILIARY
 
-WHICH = ("best", "last")
-
 
 class Trained:
     """The models of a finished run and the method's own rules for them; the training data are not needed."""
@@ -119,19 +117,15 @@ class Trained:
     def _silo(self, data: SiloData, request: Request, memory: Memory | None = None, model: Any = None) -> Silo:
         return self.plan.silo(model or self.model, data, request, memory or Memory())
 
-    def _holding(self, data: SiloData, silo: str | None, which: str, method: Method | None = None) -> Silo:
+    def _holding(self, data: SiloData, silo: str | None, which: str) -> Silo:
         """A silo with these data that holds the global model, or that silo's own one."""
         server = self.server
-        if method is not None:
-            server = dataclasses.replace(server, method=method)
         message = rounds.open_evaluation(server, [silo] if silo else (), () if silo else [data.name])
         request = Request("evaluate", server.round, message[silo or data.name])
         if silo is None and server.module is not None:
             held = self._silo(data, request, model=server.module)
         else:
             held = self._silo(data, request, self.memories.get(silo or ""))
-        if method is not None:
-            held.method = method
         if silo:
             held.model.load(self.personal(silo, which))
         elif not server.layout.size:

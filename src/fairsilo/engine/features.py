@@ -60,7 +60,7 @@ def _why_not(plan: Blueprint, staged: bool, wanted: bool) -> str:
         return "what is trained stands inside the encoder or before it"
     if plan.augment != "none":
         return f"images are changed at random (data.augment={plan.augment})"
-    if plan.method.owners("server_network") or plan.method.server_model:
+    if plan.method.owners("server_network"):
         return "the server's network sees the images themselves"
     changing = plan.method.owners("inputs")
     if changing:

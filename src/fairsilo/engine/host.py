@@ -102,15 +102,12 @@ class Blueprint:
     def server_flat(self) -> FlatModel | None:
         """The server's own network, where the method has one."""
         owner = self.method.owners("server_network")
-        if owner:
-            with streams.ambient(self.seed, "server weights"):
-                built = owner[0].server_network(self.names)
-            assert built is not None
-            _set_precision(built, self.precision)
-            return FlatModel(built, Layout.of(built), self.device)
-        if self.method.server_model is None:
+        if not owner:
             return None
-        module = self.network(self.method.server_model)
+        with streams.ambient(self.seed, "server weights"):
+            module = owner[0].server_network(self.names)
+        assert module is not None
+        _set_precision(module, self.precision)
         return FlatModel(module, Layout.of(module), self.device)
 
     def silo(self, model: FlatModel, data: SiloData, request: Request, memory: Memory) -> Silo:

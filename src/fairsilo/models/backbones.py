@@ -188,7 +188,6 @@ class ClipNetwork(Backbone):
     def __init__(self, source: str, classes: int) -> None:
         super().__init__(source, classes)
         self.width = int(self.pretrained.config.projection_dim)
-        self.texts: Tensor | None = None
 
     @property
     def image_size(self) -> int | None:
@@ -248,6 +247,20 @@ class ClipNetwork(Backbone):
 def similarities(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
     """scale x cosine of image features with unit text features."""
     return scale * nn.functional.normalize(images, dim=1) @ texts.T
+
+
+class PromptClassifier(nn.Module):
+    """Classes by their prompts: for whatever trains inside CLIP's image encoder, on a copy of its own."""
+
+    def __init__(self, clip: ClipNetwork, texts: Tensor, pretrained: nn.Module) -> None:
+        super().__init__()
+        self.clip = clip
+        self.clip.pretrained = pretrained
+        self.register_buffer("texts", texts, persistent=False)
+
+    def forward(self, inputs: Tensor) -> Output:
+        features = self.clip.images(inputs)
+        return Output(similarities(features, self.get_buffer("texts"), self.clip.scale), features)
 
 
 # --------------------------------------------------------------------------------------- prompts inside an encoder

@@ -5,40 +5,30 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fairsilo.config import setting
 from fairsilo.errors import FairsiloError
-from fairsilo.models.backbones import TEMPLATE, ClipNetwork, similarities
-from fairsilo.models.networks import Output
+from fairsilo.models.backbones import TEMPLATE, PromptClassifier
 from fairsilo.part import Part
 from fairsilo.parts.clips import require_clip
 
 
-class LowRankClip(nn.Module):
-    """CLIP with low-rank changes inside its image encoder, on a copy of its own."""
-
-    def __init__(self, clip: ClipNetwork, texts: Tensor, rank: int, alpha: int) -> None:
-        super().__init__()
-        try:
-            from peft import LoraConfig, inject_adapter_in_model
-        except ImportError as problem:
-            raise FairsiloError("low-rank adaptation needs the package peft: pip install 'fairsilo[lora]'") from problem
-        self.clip = clip
-        own = copy.deepcopy(clip.pretrained)
-        targets = [name for name, _ in own.vision_model.named_modules() if name.endswith(("q_proj", "v_proj"))]
-        config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules=targets)
-        own.vision_model = inject_adapter_in_model(config, own.vision_model)
-        for name, parameter in own.named_parameters():
-            parameter.requires_grad_("lora_" in name)
-        self.clip.pretrained = own
-        self.register_buffer("texts", texts, persistent=False)
-
-    def forward(self, inputs: Tensor) -> Output:
-        features = self.clip.images(inputs)
-        return Output(similarities(features, self.get_buffer("texts"), self.clip.scale), features)
+def with_low_rank(pretrained: nn.Module, rank: int, alpha: int) -> nn.Module:
+    """A copy of CLIP with low-rank changes inside its image encoder, which alone are trained."""
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as problem:
+        raise FairsiloError("low-rank adaptation needs the package peft: pip install 'fairsilo[lora]'") from problem
+    own: Any = copy.deepcopy(pretrained)
+    targets = [name for name, _ in own.vision_model.named_modules() if name.endswith(("q_proj", "v_proj"))]
+    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules=targets)
+    own.vision_model = inject_adapter_in_model(config, own.vision_model)
+    for name, parameter in own.named_parameters():
+        parameter.requires_grad_("lora_" in name)
+    return own  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -56,6 +46,5 @@ class LowRank(Part):
 
     def network(self, network: nn.Module, classes: tuple[str, ...]) -> nn.Module:
         clip = require_clip(self.name, network)
-        with torch.no_grad():
-            texts = clip.prompts(classes, self.template)
-        return LowRankClip(clip, texts, self.rank, self.lora_alpha)
+        own = with_low_rank(clip.pretrained, self.rank, self.lora_alpha)
+        return PromptClassifier(clip, clip.prompts(classes, self.template), own)

@@ -6,36 +6,27 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from fairsilo.config import setting
 from fairsilo.errors import FairsiloError
-from fairsilo.models.backbones import TEMPLATE, ClipNetwork, backbone_network, similarities
-from fairsilo.models.networks import Output
+from fairsilo.models.backbones import TEMPLATE, ClipNetwork, PromptClassifier, backbone_network
 from fairsilo.part import Part
 from fairsilo.parts.clips import require_clip
 from fairsilo.server import Server
 
 
-class OffsiteClip(nn.Module):
-    """CLIP with some blocks of its image encoder, of which the first and the last ones are trained."""
-
-    def __init__(self, clip: ClipNetwork, texts: Tensor, trained: int, middle: list[int]) -> None:
-        super().__init__()
-        self.clip = clip
-        own = copy.deepcopy(clip.pretrained).requires_grad_(False)
-        layers = own.vision_model.encoder.layers
-        first, last = list(range(trained)), list(range(len(layers) - trained, len(layers)))
-        for index in (*first, *last):
-            layers[index].requires_grad_(True)
-        own.vision_model.encoder.layers = nn.ModuleList([layers[index] for index in (*first, *middle, *last)])
-        self.clip.pretrained = own
-        self.register_buffer("texts", texts, persistent=False)
-
-    def forward(self, inputs: Tensor) -> Output:
-        features = self.clip.images(inputs)
-        return Output(similarities(features, self.get_buffer("texts"), self.clip.scale), features)
+def with_blocks(pretrained: nn.Module, trained: int, middle: list[int]) -> nn.Module:
+    """A copy of CLIP with some blocks of its image encoder, of which the first and the last ones are trained."""
+    own: Any = copy.deepcopy(pretrained).requires_grad_(False)
+    layers = own.vision_model.encoder.layers
+    first, last = list(range(trained)), list(range(len(layers) - trained, len(layers)))
+    for index in (*first, *last):
+        layers[index].requires_grad_(True)
+    own.vision_model.encoder.layers = nn.ModuleList([layers[index] for index in (*first, *middle, *last)])
+    return own  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -58,12 +49,14 @@ class Offsite(Part):
         kept = self.emulator or max(1, middle // 2)
         if kept > middle:
             raise FairsiloError(f"{self.name}: the emulator has {kept} blocks, and between the ends there are {middle}")
-        return OffsiteClip(clip, clip.prompts(classes, self.template), ends, emulated(ends, middle, kept))
+        own = with_blocks(clip.pretrained, ends, emulated(ends, middle, kept))
+        return PromptClassifier(clip, clip.prompts(classes, self.template), own)
 
     def server_network(self, classes: tuple[str, ...]) -> nn.Module:
         clip = require_clip(self.name, backbone_network(self.backbone, len(classes)))
         ends, middle = self._blocks(clip)
-        return OffsiteClip(clip, clip.prompts(classes, self.template), ends, list(range(ends, ends + middle)))
+        own = with_blocks(clip.pretrained, ends, list(range(ends, ends + middle)))
+        return PromptClassifier(clip, clip.prompts(classes, self.template), own)
 
     def prepare(self, server: Server) -> None:
         if server.layout.size != server.silo_layout.size:
