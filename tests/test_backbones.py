@@ -306,7 +306,7 @@ def test_lora_and_offsite_start_as_clip_itself(places: dict[str, str], people8: 
     plain = tiny.plan("clip-zero-shot", model=places["clip"]).flat()
     low = tiny.plan("clip-lora", model=places["clip"]).flat()
     torch.testing.assert_close(low.module(x).prediction, plain.module(x).prediction)
-    deep = tiny.plan(f"fedot(backbone={places['deep']})", model=places["deep"])
+    deep = tiny.plan("fedot", model=places["deep"])
     server = deep.server_flat()
     assert server is not None
     plain = tiny.plan("clip-zero-shot", model=places["deep"]).flat()
@@ -317,18 +317,15 @@ def test_lora_and_offsite_start_as_clip_itself(places: dict[str, str], people8: 
 def test_offsite_tuning_trains_the_ends_and_answers_with_all_blocks(
     places: dict[str, str], people8: Federation
 ) -> None:
-    history, loop, ready = run(f"fedot(backbone={places['deep']})", places["deep"], people8)
+    history, loop, ready = run("fedot", places["deep"], people8)
     shared = backbones._loaded("clip", places["deep"].removeprefix("clip:"))
     layers = shared.vision_model.encoder.layers
     assert loop.server.layout.size == sum(p.numel() for layer in (layers[0], layers[5]) for p in layer.parameters())
     assert len(ready.plan.flat().module.clip.pretrained.vision_model.encoder.layers) == 4  # ends and two of four
     assert history.rows[-1]["model"] == "global"
     for how, sentence in (
-        (f"fedot(backbone={places['clip']})", "leave nothing of the 2 for the middle"),
-        (
-            f"fedot(backbone={places['deep']}, emulator=5)",
-            "the emulator has 5 blocks, and between the ends there are 4",
-        ),
+        ("fedot", "leave nothing of the 2 for the middle"),
+        ("fedot(emulator=5)", "the emulator has 5 blocks, and between the ends there are 4"),
     ):
         with pytest.raises(FairsiloError, match=sentence):
             tiny.plan(how, model=places["clip" if "nothing" in sentence else "deep"]).flat()

@@ -35,13 +35,18 @@ def no_features(model: Tensor, silo: str) -> tuple[Tensor, Tensor]:
     raise AssertionError("no features expected")
 
 
+def no_attention(domain: str) -> Tensor:
+    raise AssertionError("no attention expected")
+
+
 @dataclass
 class Fake:
-    """A replay in memory: one dictionary of local models per round, a loss and features that are plain functions."""
+    """A replay in memory: one dictionary of local models per round; losses, features, attention are plain functions."""
 
     locals: list[dict[str, Tensor]]
     measure: Callable[[Tensor, str], float] = no_loss
     see: Callable[[Tensor, str], tuple[Tensor, Tensor]] = no_features
+    attention: Callable[[str], Tensor] = no_attention
     sents: list[Tensor] = field(default_factory=list)
     last: Tensor | None = None
     layout: Layout = field(default_factory=lambda: layout_of(3))
@@ -49,6 +54,7 @@ class Fake:
     unseen: tuple[str, ...] = ("u",)
     samples: dict[str, int] = field(default_factory=lambda: {"a": 10, "b": 20, "c": 70})
     asked: list[tuple[str, str]] = field(default_factory=list)
+    attends: bool = False
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -57,6 +63,10 @@ class Fake:
     @property
     def total_rounds(self) -> int:
         return len(self.locals)
+
+    @property
+    def domains(self) -> dict[str, bool]:
+        return {name: name in self.unseen for name in (*self.silos, *self.unseen)}
 
     def sent(self, round: int) -> Tensor:
         return self.sents[round - 1] if self.sents else torch.zeros(self.layout.size, dtype=F64)
@@ -526,3 +536,19 @@ def test_rows_of_the_consistency() -> None:
         (0.8, 0),
         (0.9, pytest.approx(2 / 3)),
     ]
+
+
+# ------------------------------------------------------------------------------------- attention between adapters
+def test_attention_is_the_mean_over_the_images_of_a_domain() -> None:
+    given = {"a": [[0.5, 0.5], [0.25, 0.75]], "b": [[0.0, 1.0]], "u": [[0.5, 0.5], [1.0, 0.0], [0.75, 0.25]]}
+    replay = Fake([], attention=lambda domain: torch.tensor(given[domain]), silos=("a", "b"))
+    rows = diagnostics.attention(replay).rows()
+    assert [tuple(row.values()) for row in rows] == [
+        ("a", False, 2, "a", 0.375),
+        ("a", False, 2, "b", 0.625),
+        ("b", False, 1, "a", 0.0),
+        ("b", False, 1, "b", 1.0),
+        ("u", True, 3, "a", 0.75),
+        ("u", True, 3, "b", 0.25),
+    ]
+    assert list(rows[0]) == ["domain", "unseen", "images", "silo", "mean_attention"]

@@ -42,7 +42,12 @@ def replay(rounds: int = 4, silos: tuple[str, ...] = NAMES, unseen: tuple[str, .
     stream = torch.Generator().manual_seed(1)
     local = [{silo: torch.randn(3, generator=stream, dtype=torch.float64) for silo in silos} for _ in range(rounds)]
     samples = dict.fromkeys(silos, 10)
-    return Fake(local, bowl, see, last=vector(0.1, 0.2, 0.3), silos=silos, unseen=unseen, samples=samples, **others)
+
+    def attend(domain: str) -> Tensor:
+        return torch.randn(5, len(silos), generator=torch.Generator().manual_seed(ord(domain[-1]))).softmax(1)
+
+    given: dict[str, Any] = {"silos": silos, "unseen": unseen, "samples": samples, **others}
+    return Fake(local, bowl, see, attend, last=vector(0.1, 0.2, 0.3), **given)
 
 
 def draw(name: str, folder: Path, run: Fake | None = None) -> list[Path]:
@@ -183,6 +188,29 @@ def test_the_bars_are_the_means_over_silos() -> None:
     first = [item.shares for item in found.found if item.window == "first 10 rounds"]
     heights = [float(bar.get_bbox().height) for bar in figure.axes[0].patches]  # type: ignore[attr-defined]
     assert heights == pytest.approx([100 * sum(column) / 3 for column in zip(*first, strict=True)])
+
+
+def test_the_segments_of_a_bar_are_the_attention_of_a_domain() -> None:
+    shares = {"a": 0.62, "b": 0.35, "c": 0.03}
+    found = diagnostics.Attention(
+        (
+            diagnostics.DomainAttention("a", False, 4, shares),
+            diagnostics.DomainAttention("u", True, 9, {"a": 0.25, "b": 0.5, "c": 0.25}),
+        )
+    )
+    (axes,) = figures.draw_attention(found).axes
+    widths = [[float(bar.get_bbox().width) for bar in bars] for bars in axes.containers]
+    assert np.allclose(widths, [[62, 25], [35, 50], [3, 25]])
+    starts = [[float(bar.get_bbox().x0) for bar in bars] for bars in axes.containers]
+    assert np.allclose(starts, [[0, 0], [62, 25], [97, 75]])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "u (unseen)"]
+    assert axes.yaxis_inverted()  # the first domain on top
+    assert [text.get_text() for text in axes.texts] == ["62.0", "25.0", "35.0", "50.0", "", "25.0"]
+
+
+def test_all_figures_of_a_run_are_those_of_its_attention_or_of_its_local_models() -> None:
+    assert figures.figures_of(replay(attends=True)) == ["attention"]
+    assert figures.figures_of(replay()) == [name for name in FIGURES if name != "attention"]
 
 
 def surface(losses: list[list[float]]) -> diagnostics.LossSurface:

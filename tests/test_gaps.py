@@ -18,6 +18,7 @@ from fairsilo.parts.fairness_aware import equalise
 from fairsilo.parts.generalization_adjustment import adjust, step_at
 from fairsilo.round import close_round
 from fairsilo.server import Server
+from fairsilo.tasks import Classify
 from fairsilo.vectors import PARAMETER, Layout, Slot
 
 NAMES = ("a", "b", "c")
@@ -183,6 +184,23 @@ def test_warmup_waits_for_silos_that_have_not_come_yet() -> None:
     assert run.server.memory["generalization-adjustment"]["begun"] is None
     run.close(who=("b", "c"))
     assert run.server.memory["generalization-adjustment"]["begun"] == 2
+
+
+def test_a_pretrained_start_has_learned_when_it_is_twice_as_good_as_a_guess() -> None:
+    """Its loss need not halve once more; a start from scratch, at the loss of a guess, keeps the mark it had."""
+
+    def begun(received: float, own: float, classes: int = 10) -> int | None:
+        run = LinearGaps("ga", [1.0, 1.0, 1.0])
+        run.server.task = Classify(classes)
+        run.close(received, own)
+        found: int | None = run.server.memory["generalization-adjustment"]["begun"]
+        return found
+
+    assert begun(0.8, 0.75) == 1
+    assert begun(1.4, 1.2) is None  # log(10) / 2 = 1.15
+    assert begun(2.4, 1.25) is None
+    assert begun(2.4, 1.19) == 1  # half of what it was, though above half of a guess
+    assert begun(0.8, 0.75, classes=4) is None
 
 
 def test_centred_gaps_move_in_both_directions() -> None:

@@ -18,6 +18,7 @@ from fairsilo.report.tables import (
     comparison_table,
     methods_table,
     percent,
+    predictions_table,
     run_table,
 )
 
@@ -159,3 +160,14 @@ def test_the_list_of_methods_names_each_with_its_settings() -> None:
     # a setting that both parts have is said once
     assert cells["fedheal"][1].count("variant=released") == 1
     assert cells["ditto"][2] == "personal"
+
+
+def test_predictions_show_what_counts_most_first() -> None:
+    row = {"image": "x.png", "probabilities": {"cat": 0.2, "dog": 0.7, "cow": 0.1}}
+    plain = rendered(predictions_table([row]))
+    assert plain == [
+        ["image", "class", "probability", "then", "probability"],
+        ["x.png", "dog", "0.700", "cat", "0.200"],
+    ]
+    lines = rendered(predictions_table([{**row, "attention": {"ink": 0.256, "[b]": 0.414, "oil": 0.33}}]))
+    assert [line[-1] for line in lines] == ["attention", "[b] 41 %, oil 33 %, ink 26 %"]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
+from torch import Tensor
 
 import tiny
 from fairsilo import experiment as work
@@ -16,9 +20,13 @@ from fairsilo.data.dataset import TEST, TRAIN, VALIDATION, Dataset, Domain
 from fairsilo.data.newcomer import read_images, read_newcomer
 from fairsilo.data.packed import write_packed
 from fairsilo.errors import FairsiloError
+from fairsilo.models.networks import Output
+from fairsilo.parts.domain_adapters import AdapterBank
+from fairsilo.silo import prepare
 from fairsilo.store import Store
 from fairsilo.trained import Replayed, Trained
 from test_cli import call
+from tiny_backbones import write_clip
 
 TRAIN_FAST = {"rounds": 2, "epochs": 2, "batch_size": 8, "lr": 0.1}
 
@@ -27,7 +35,7 @@ def domain(name: str, shift: float, seed: int, count: int = 48) -> Domain:
     split = tiny.samples(count, shift, seed)
     decided = torch.full((count,), TRAIN, dtype=torch.int8)
     decided[count // 2 : 3 * count // 4], decided[3 * count // 4 :] = VALIDATION, TEST
-    images = torch.nn.functional.interpolate(split.inputs.float(), size=(8, 8)).to(torch.uint8)
+    images = F.interpolate(split.inputs.float(), size=(8, 8)).to(torch.uint8)
     return Domain(name, images, split.targets, decided)
 
 
@@ -41,10 +49,10 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained_run(folder: Path, packed: Path, how: str, keep_local: bool = False) -> Path:
+def trained_run(folder: Path, packed: Path, how: str, keep_local: bool = False, **data: Any) -> Path:
     work.run(
         method=how,
-        data={"packed": str(packed)},
+        data={"packed": str(packed), **data},
         model="tiny:TinyNet",
         train=TRAIN_FAST,
         evaluate={"keep_local": keep_local},
@@ -62,12 +70,24 @@ def run(tmp_path_factory: pytest.TempPathFactory, packed: Path) -> Path:
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A newcomer's images as PATH/class/image, 8 x 8."""
-    folder = tmp_path_factory.mktemp("clinic")
-    new = domain("new", 10.0, 9, 60)
+    return write_pictures(tmp_path_factory.mktemp("clinic"), domain("new", 10.0, 9, 60))
+
+
+def write_pictures(folder: Path, new: Domain) -> Path:
     for number, (pixels, label) in enumerate(zip(new.inputs, new.targets.tolist(), strict=True)):
-        (folder / str(label)).mkdir(exist_ok=True)
+        (folder / str(label)).mkdir(parents=True, exist_ok=True)
         Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(folder / str(label) / f"{number:03d}.png")
     return folder
+
+
+@pytest.fixture(scope="module")
+def adapters(tmp_path_factory: pytest.TempPathFactory, packed: Path) -> Path:
+    """A run of FedAG by ink and paint, which kept no local models."""
+    folder = tmp_path_factory.mktemp("adapters")
+    for place, name in enumerate(("ink", "paint")):
+        write_pictures(folder / "made" / name, domain(name, 20.0 * place, 50 + place, 12))
+    how = f"fedag(backbone=clip:{write_clip(folder / 'clip')}, server_lr=0.05, server_batch=6)"
+    return trained_run(folder / "run", packed, how, synthetic=f"folder:{folder / 'made'}", synthetic_share=0.5)
 
 
 def last(run: Path, silo: str, model: str, split: str = "test") -> dict[str, float]:
@@ -151,8 +171,9 @@ def test_a_newcomer_without_test_data_and_its_model_by_default(run: Path, pictur
 
 
 def test_figures_of_models_that_were_not_sent_are_refused(packed: Path, tmp_path: Path) -> None:
+    replay = Replayed(trained_run(tmp_path / "r", packed, "fedper", keep_local=True))
     with pytest.raises(FairsiloError, match="fedper keeps head"):
-        Replayed(trained_run(tmp_path / "r", packed, "fedper", keep_local=True))
+        _ = replay.rounds
 
 
 def test_predicting_needs_no_training_data(packed: Path, tmp_path: Path, pictures: Path) -> None:
@@ -165,6 +186,101 @@ def test_predicting_needs_no_training_data(packed: Path, tmp_path: Path, picture
         file.unlink()
     names, pixels = read_images([pictures], 8)
     assert Trained(folder).predict(pixels, "ink").shape == (len(names), 3)
+
+
+# ----------------------------------------------------------------------------------------------------------- attention
+@torch.no_grad()
+def asked(run: Path, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Every adapter's answer (silos x images x classes) and the attention, from the saved model alone."""
+    flat = Trained(run).plan.server_flat()
+    assert flat is not None
+    flat.load(flat.layout.pack(Store(run).read_model(("global",))))
+    bank = flat.module
+    assert isinstance(bank, AdapterBank)
+    phi = bank.logits(bank.adapted(bank.stem(prepare(images, torch.device("cpu"), torch.float32))))
+    return phi, bank.attend(phi)
+
+
+def test_attention_is_that_of_the_adapters_in_the_order_of_the_silos(adapters: Path, packed: Path) -> None:
+    trained = Trained(adapters)
+    domains = read_newcomer(str(packed), trained.classes, None)
+    stamp = domains["stamp"].inputs
+    trained.plan = dataclasses.replace(trained.plan, evaluation_batch=20)  # 48 images in three batches
+    found, (phi, beta) = trained.attention(stamp), asked(adapters, stamp)
+    assert found is not None
+    torch.testing.assert_close(found, beta)
+    torch.testing.assert_close(found.sum(1), torch.ones(48))
+    assert float((found[:, 0] - found[:, 1]).abs().min()) > 1e-3  # so that columns cannot be confused
+    torch.testing.assert_close(trained.predict(stamp), torch.einsum("is,sic->ic", found, phi).softmax(1))
+    for place, silo in enumerate(trained.silos):  # a column is the adapter that answers at the silo of that name
+        home = domains[silo]
+        own = asked(adapters, home.inputs[home.split == TEST])[0][place]
+        loss = float(F.cross_entropy(own, home.targets[home.split == TEST]))
+        assert loss == pytest.approx(last(adapters, silo, "global")["loss"], rel=1e-5)
+
+
+def test_only_a_server_with_adapters_has_attention(
+    run: Path, adapters: Path, packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = domain("new", 0, 0).inputs
+    assert Trained(run).attention(images) is None
+    about_pixels = {"attention": torch.ones(len(images), 2)}
+    monkeypatch.setattr(tiny.TinyNet, "forward", lambda net, x: Output(net.head(net.features(x)), None, about_pixels))
+    assert Trained(run).attention(images) is None  # a silo's own network may mean something else by it
+    monkeypatch.setattr(AdapterBank, "tail", lambda bank, x: Output(bank.logits(bank.adapted(x)).mean(0)))
+    assert Trained(adapters).attention(images) is None
+
+
+def test_the_figure_of_attention_needs_no_local_models(
+    adapters: Path, packed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, _ = call(capsys, "figure", "all", str(adapters), "--json")
+    assert code == 0
+    written = [Path(path).name for path in json.loads(out)["files"]]
+    assert written == [f"attention.{kind}" for kind in ("csv", "svg", "png", "json")]
+    assert "Whose adapters answer for each domain" in (adapters / "report.html").read_text(encoding="utf-8")
+    with (adapters / "figures" / "attention.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    expected = []
+    for name, one in read_newcomer(str(packed), ("0", "1", "2"), None).items():
+        unseen = name == "stamp"  # of which all samples are for testing
+        beta = asked(adapters, one.inputs if unseen else one.inputs[one.split == TEST])[1]
+        means = zip(("ink", "paint"), beta.mean(0).tolist(), strict=True)
+        expected += [(name, str(unseen), str(len(beta)), silo, pytest.approx(mean, rel=1e-5)) for silo, mean in means]
+    assert [(*list(row.values())[:4], float(row["mean_attention"])) for row in rows] == expected
+    code, _, errors = call(capsys, "figure", "t-sne", str(adapters))
+    assert (code, errors.count("\n")) == (2, 1)
+    assert "with the global one, which is another network in fedag" in errors
+
+
+def test_silos_of_one_domain_give_one_bar_and_a_shared_test_set_counts_once(adapters: Path) -> None:
+    people = Replayed(adapters).federation
+    ink, paint = people.silos
+    together = [dataclasses.replace(silo, domain="press") for silo in (ink, paint)]
+    apart = Replayed(adapters, federation=dataclasses.replace(people, silos=tuple(together)))
+    assert apart.domains == {"press": False, "stamp": True}
+    images = torch.cat([ink.test.inputs, paint.test.inputs])
+    torch.testing.assert_close(apart.attention("press"), asked(adapters, images)[1])
+    together[1] = dataclasses.replace(together[1], test=ink.test)
+    shared = Replayed(adapters, federation=dataclasses.replace(people, silos=tuple(together)))
+    torch.testing.assert_close(shared.attention("press"), asked(adapters, ink.test.inputs)[1])
+
+
+def test_predict_says_whose_adapters_answered(
+    adapters: Path, run: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(pictures / "0" / "000.png")
+    (row,) = json.loads(call(capsys, "predict", str(adapters), file, "--json")[1])
+    ((ink, paint),) = asked(adapters, read_images([Path(file)], 8)[1])[1].tolist()
+    assert row["attention"] == pytest.approx({"ink": ink, "paint": paint}, rel=1e-5)
+    shares = [f"ink {100 * ink:.0f} %", f"paint {100 * paint:.0f} %"]
+    said = ", ".join(shares if ink > paint else reversed(shares))  # the adapter that counts most comes first
+    code, out, _ = call(capsys, "predict", str(adapters), file)
+    assert code == 0
+    assert said in out
+    for others in ((str(adapters), file, "--silo", "ink"), (str(run), file)):
+        assert "attention" not in json.loads(call(capsys, "predict", *others, "--json")[1])[0]
+        assert "attention" not in call(capsys, "predict", *others)[1].replace(file, "")
 
 
 # ------------------------------------------------------------------------------------------------------------- reading
@@ -274,6 +390,8 @@ def test_a_replay_gives_back_the_numbers_of_the_run(run: Path) -> None:
         (["figure", "t-snee", "{run}"], "no figure is named 't-snee'; did you mean 't-sne'?"),
         (["figure", "loss-surface", "{run}", "step=3"], "loss-surface has no option 'step'; did you mean 'steps'?"),
         (["figure", "loss-surface"], "needs the folder of a run"),
+        (["figure", "attention", "{run}"], "fedavg has no attention between silos' adapters, as fedag has"),
+        (["figure", "attention", "{run}", "split=test"], "attention has no options"),
     ],
 )
 def test_wrong_input(
@@ -289,7 +407,7 @@ def test_wrong_input(
 def test_a_run_that_kept_nothing_or_is_not_finished_says_so(packed: Path, tmp_path: Path) -> None:
     folder = trained_run(tmp_path / "r", packed, "fedavg")
     with pytest.raises(FairsiloError, match=r"evaluate\.keep_local=true"):
-        Replayed(folder)
+        _ = Replayed(folder).rounds
     Store(folder).write_json("run.json", {**Store(folder).read_json("run.json"), "status": "stopped"})
     with pytest.raises(FairsiloError, match="is not finished"):
         Trained(folder)

@@ -69,7 +69,9 @@ TRAINING = TrainSettings(rounds=3, epochs=1, batch_size=8, lr=0.1, momentum=0.9,
 
 def plan(how: Method | str, training: TrainSettings = TRAINING, seed: int = 0, **changes: Any) -> Blueprint:
     made = method(how) if isinstance(how, str) else how
-    return dataclasses.replace(Blueprint(made, TinyNet, Classify(CLASSES), 3, training, seed), **changes)
+    return dataclasses.replace(
+        Blueprint(made, TinyNet, Classify(CLASSES), 3, training, seed, silos=("a", "b", "c")), **changes
+    )
 
 
 def run(

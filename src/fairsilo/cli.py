@@ -214,7 +214,10 @@ def predict(
     model: Which = "best",
     as_json: AsJson = False,
 ) -> None:
-    """Classify images with the global model of a run, or with a silo's own."""
+    """Classify images with the global model of a run, or with a silo's own.
+
+    With FedAG's global model also: how much each silo's adapter counts in the answer.
+    """
     _check_which(model)
     from fairsilo.data.newcomer import read_images
     from fairsilo.report.tables import predictions_table
@@ -223,10 +226,14 @@ def predict(
     trained = Trained(folder)
     names, pixels = read_images(images, trained.size)
     found = trained.predict(pixels, silo, model).tolist()
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"image": name, "probabilities": dict(zip(trained.classes, p, strict=True))}
         for name, p in zip(names, found, strict=True)
     ]
+    attention = None if silo else trained.attention(pixels)
+    if attention is not None:
+        for row, weights in zip(rows, attention.tolist(), strict=True):
+            row["attention"] = dict(zip(trained.silos, weights, strict=True))
     if as_json:
         print(json.dumps(rows))  # noqa: T201
         return
@@ -288,12 +295,14 @@ def personalise(
 @app.command()
 def figure(
     name: Annotated[str, typer.Argument(help="a figure, or `all`; without a run: `list`")],
-    folder: Annotated[Path | None, typer.Argument(help="a finished run with evaluate.keep_local=true")] = None,
+    folder: Annotated[
+        Path | None, typer.Argument(help="a finished run with evaluate.keep_local=true (or FedAG's)")
+    ] = None,
     options: Annotated[list[str] | None, typer.Argument(help="options as key=value")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Draw a diagnostic of a run as SVG, PNG and CSV, and put it into the report."""
-    from fairsilo.report.figures import FIGURES, options_of, write_figure
+    from fairsilo.report.figures import FIGURES, figures_of, options_of, write_figure
 
     if name == "list":
         for key, diagram in FIGURES.items():
@@ -307,6 +316,7 @@ def figure(
     from fairsilo.trained import Replayed
 
     replay = Replayed(folder)
+    names = figures_of(replay) if name == "all" else names
     written = [path for one in names for path in write_figure(one, replay, folder / "figures", **chosen[one])]
     page = write_report(folder)
     if as_json:

@@ -1,4 +1,4 @@
-"""What the papers look at beside accuracy, from the local models a run kept. Knows no run folder and no engine.
+"""What the papers look at beside accuracy, from the models a run kept. Knows no run folder and no engine.
 
 Every function takes a `Replay` and returns a frozen result; its `rows` are the lines of a table.
 """
@@ -29,7 +29,7 @@ SENT, AFTER = "sent", "after"
 
 
 class Replay(Protocol):
-    """A finished run whose local models were kept: its vectors, and ways to measure any vector at any silo."""
+    """A finished run: the vectors of its local models, ways to measure any vector at any silo, and its attention."""
 
     @property
     def layout(self) -> Layout:
@@ -43,7 +43,7 @@ class Replay(Protocol):
 
     @property
     def rounds(self) -> Sequence[int]:
-        """Rounds whose local models were kept, ascending; the first round of a run is 1."""
+        """Rounds whose local models were kept, ascending; the first round of a run is 1. May refuse with a sentence."""
 
     @property
     def total_rounds(self) -> int: ...
@@ -66,6 +66,17 @@ class Replay(Protocol):
 
     def features(self, vector: Tensor, silo: str, split: str, limit: int) -> tuple[Tensor, Tensor]:
         """Features (n x d) and targets of at most `limit` samples, always the same ones, in evaluation mode."""
+
+    @property
+    def domains(self) -> Mapping[str, bool]:
+        """Domains with test images, those of the silos first -> whether nobody trained on them."""
+
+    @property
+    def attends(self) -> bool:
+        """Whether the global model is an adapter per silo, which answer together by attention."""
+
+    def attention(self, domain: str) -> Tensor:
+        """How much each silo's adapter counts for each test image of a domain (images x silos)."""
 
 
 class Result(Protocol):
@@ -796,3 +807,40 @@ def _by_chance(rounds: int) -> tuple[float, tuple[float, ...]]:
     steady = torch.maximum(heads, rounds - heads)
     shares = torch.bincount(_bins(steady, rounds), weights=chances, minlength=len(EDGES) - 1)
     return float((steady * chances).sum()) / rounds, tuple(shares.tolist())
+
+
+# ------------------------------------------------------------------------------------- attention between adapters
+@dataclass(frozen=True)
+class DomainAttention:
+    """Mean attention that each silo's adapter gets from the test images of one domain."""
+
+    domain: str
+    unseen: bool
+    images: int
+    by_silo: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Attention:
+    found: tuple[DomainAttention, ...]
+
+    def rows(self) -> list[Row]:
+        return [
+            {"domain": item.domain, "unseen": item.unseen, "images": item.images}
+            | {"silo": silo, "mean_attention": mean}
+            for item in self.found
+            for silo, mean in item.by_silo.items()
+        ]
+
+
+def attention(replay: Replay) -> Attention:
+    """Which silos' adapters answer for the images of each domain (FedAG's Fig. 6, there for single images).
+
+    beta of the global model after the last round, the mean over all test images of a domain. The images of a silo's
+    domain are attended to as an unseen one's would be, though there the silo's own adapter answers alone.
+    """
+    found = []
+    for domain, unseen in replay.domains.items():
+        weights = replay.attention(domain).double()
+        found.append(DomainAttention(domain, unseen, len(weights), named(replay.silos, weights.mean(0))))
+    return Attention(tuple(found))

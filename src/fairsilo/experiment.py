@@ -289,7 +289,7 @@ def _run_one(
 
 def blueprint(experiment: Experiment, federation: Federation, maker: ModelMaker | None = None) -> Blueprint:
     """What every silo must know, from the settings and the data's own shape."""
-    return plan_of(experiment, federation.classes, shape_of(federation), maker)
+    return plan_of(experiment, federation.classes, shape_of(federation), federation.names, maker)
 
 
 def shape_of(federation: Federation) -> tuple[int, ...]:
@@ -298,13 +298,18 @@ def shape_of(federation: Federation) -> tuple[int, ...]:
 
 
 def plan_of(
-    experiment: Experiment, classes: tuple[str, ...], shape: tuple[int, ...], maker: ModelMaker | None = None
+    experiment: Experiment,
+    classes: tuple[str, ...],
+    shape: tuple[int, ...],
+    silos: tuple[str, ...],
+    maker: ModelMaker | None = None,
 ) -> Blueprint:
     return Blueprint(
         method=methods.method(experiment.method),
         model=maker or experiment.model,
         task=Classify(len(classes), experiment.evaluate.metric),
         classes=tuple(classes),
+        silos=tuple(silos),
         channels=shape[0] if shape else 1,
         training=experiment.train,
         seed=experiment.seed,

@@ -64,9 +64,10 @@ class Part:
         """A model adaptation: what is trained around a frozen backbone; one owner per method."""
         return network
 
-    def server_network(self, classes: tuple[str, ...]) -> nn.Module | None:
-        """The server's own network, where it holds another than the silos."""
-        return None
+    def server_network(self, network: nn.Module, classes: tuple[str, ...], silos: tuple[str, ...]) -> nn.Module:
+        """The server's own network, where it holds another than the silos that train; `network` is a new one of
+        theirs before any adaptation."""
+        return network
 
     def modules(self, network: nn.Module) -> dict[str, nn.Module]:
         """Auxiliary trainables beside the network (an adversary, a second head), trained with it and private."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +26,11 @@ class Classify:
     classes: int
     metric: str = "accuracy"
     name: str = "classify"
+
+    @property
+    def guess(self) -> float:
+        """The loss of saying that all classes are equally likely."""
+        return math.log(self.classes)
 
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(prediction, targets)

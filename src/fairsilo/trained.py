@@ -19,6 +19,7 @@ from fairsilo.errors import FairsiloError, nearest
 from fairsilo.experiment import federation_of, fingerprint, plan_of, read_experiment
 from fairsilo.federation import Federation, SiloData, Split, divide
 from fairsilo.messages import MODEL, Message, Number, Reply, Request
+from fairsilo.models.networks import Output
 from fairsilo.part import Method
 from fairsilo.server import Server
 from fairsilo.silo import Memory, Silo
@@ -48,7 +49,7 @@ class Trained:
             self.experiment = dataclasses.replace(self.experiment, engine=engine)
         self.classes: tuple[str, ...] = tuple(self.facts["classes"])
         self.shape: tuple[int, ...] = tuple(self.facts["shape"])
-        self.plan: Blueprint = plan_of(self.experiment, self.classes, self.shape, model)
+        self.plan: Blueprint = plan_of(self.experiment, self.classes, self.shape, self.silos, model)
         self.model = self.plan.flat()
 
     @property
@@ -135,15 +136,33 @@ class Trained:
         return held
 
     # ---------------------------------------------------------------------------------------------------------- answers
-    @torch.no_grad()
     def predict(self, images: Tensor, silo: str | None = None, which: str = "best") -> Tensor:
         """Probabilities (images x classes) of the global model, or of a silo's own one."""
+        return torch.cat([output.prediction.softmax(1) for output in self._outputs(images, silo, which)]).cpu()
+
+    def attention(self, images: Tensor) -> Tensor | None:
+        """How much each silo's adapter counts in the joint answer (images x silos, in the order of `silos`).
+
+        None where the global model has no such adapters: they are a network of the server's own (FedAG).
+        """
+        if self.server.module is None:  # what a silo's network may call its attention is not over silos
+            return None
+        found = []
+        for output in self._outputs(images):
+            if not isinstance(output.extra, dict) or "attention" not in output.extra:
+                return None
+            found.append(output.extra["attention"])
+        return torch.cat(found).cpu()
+
+    @torch.no_grad()
+    def _outputs(self, images: Tensor, silo: str | None = None, which: str = "best") -> Iterator[Output]:
+        """What the global model, or a silo's own one, makes of images, batch by batch."""
         self._check_shape(images)
         split = Split(images, torch.zeros(len(images), dtype=torch.long))
         held = self._holding(SiloData("images", "images", split, split, split), silo, which)
         held.model.eval()
-        found = [rounds.predicted(held, batch).softmax(1) for batch in held.evaluation_batches(split)]
-        return torch.cat(found).cpu()
+        for batch in held.evaluation_batches(split):
+            yield rounds.output_of(held, batch)
 
     def evaluate(
         self, domains: dict[str, Domain], silo: str | None = None, which: str = "best", adapt: str | None = None
@@ -235,18 +254,13 @@ def nobody(name: str) -> SiloData:
 
 
 class Replayed:
-    """A finished run with its data, whose local models of every round were kept: what diagnostics look at."""
+    """A finished run with its data and, where they were kept, its local models of every round: for diagnostics."""
 
     def __init__(
         self, folder: str | Path, *, federation: Federation | None = None, model: ModelMaker | None = None
     ) -> None:
         self.trained = Trained(folder, model=model)
         self.store = self.trained.store
-        self.rounds = tuple(self.store.local_rounds())
-        if not self.rounds:
-            raise FairsiloError(
-                f"{folder} kept no local models, which figures are made from; run it with evaluate.keep_local=true"
-            )
         facts = self.trained.facts
         if "federation" in facts.get("objects", ()) and federation is None:
             raise FairsiloError(
@@ -256,20 +270,53 @@ class Replayed:
         self.federation = federation or federation_of(self.trained.experiment)
         if fingerprint(self.trained.plan, self.federation) != facts.get("fingerprint"):
             raise FairsiloError(f"{folder} was trained on other data than its config.yaml gives now")
-        for silo in self.federation.silos:
-            if not len(silo.validation):
-                raise FairsiloError(f"silo {silo.name!r} has no validation samples, which figures measure models on")
         self.layout = self.trained.server.silo_layout
-        kept = [slot.name for slot in self.trained.model.layout.own if slot.group != AUXILIARY]
-        if kept:
-            raise FairsiloError(
-                f"figures look at models as they were sent, and {self.trained.plan.method.name} keeps "
-                f"{kept[0]} at its silos"
-            )
         self.silos = self.federation.names
         self.unseen = self.federation.unseen_names
         self.total_rounds = self.trained.plan.training.rounds
         self.samples = {silo.name: len(silo.train) for silo in self.federation.silos}
+        self._tested: dict[str, dict[int, Tensor]] = {}  # by identity: silos of one domain usually share its test set
+        for silo in (*self.federation.silos, *self.federation.unseen):
+            if len(silo.test):
+                self._tested.setdefault(silo.domain, {})[id(silo.test)] = silo.test.inputs
+        inside = {silo.domain for silo in self.federation.silos}
+        self.domains = {domain: domain not in inside for domain in self._tested}
+
+    @cached_property
+    def rounds(self) -> tuple[int, ...]:
+        """Rounds whose local models were kept; refused where they cannot be compared with the global one."""
+        name = self.trained.plan.method.name
+        if self.trained.server.layout.size != self.layout.size:
+            raise FairsiloError(
+                f"this figure compares silos' models with the global one, which is another network in {name}"
+            )
+        found = tuple(self.store.local_rounds())
+        if not found:
+            raise FairsiloError(
+                f"{self.trained.folder} kept no local models, which this figure is made from; "
+                "run it with evaluate.keep_local=true"
+            )
+        for silo in self.federation.silos:
+            if not len(silo.validation):
+                raise FairsiloError(f"silo {silo.name!r} has no validation samples, which figures measure models on")
+        kept = [slot.name for slot in self.trained.model.layout.own if slot.group != AUXILIARY]
+        if kept:
+            raise FairsiloError(
+                f"this figure looks at models as they were sent, and {name} keeps {kept[0]} at its silos"
+            )
+        return found
+
+    @property
+    def attends(self) -> bool:
+        return self.trained.attention(self.federation.silos[0].train.inputs[:1]) is not None
+
+    def attention(self, domain: str) -> Tensor:
+        found = self.trained.attention(torch.cat(list(self._tested[domain].values())))
+        if found is None:
+            raise FairsiloError(
+                f"{self.trained.plan.method.name} has no attention between silos' adapters, as fedag has"
+            )
+        return found
 
     def sent(self, round: int) -> Tensor:
         return self.store.read_local(round)[0]

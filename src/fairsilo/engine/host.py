@@ -42,6 +42,7 @@ class Blueprint:
     threads: int = 1
     classes: tuple[str, ...] = ()  # names, for networks that read them
     precision: str = "float32"  # of a pretrained backbone
+    silos: tuple[str, ...] = ()  # who trains
     stemmed: bool = False  # silos hold what the network's frozen first stage made of their data
 
     def network(self, name: str | ModelMaker) -> nn.Module:
@@ -77,7 +78,10 @@ class Blueprint:
         """Refuse what the method cannot do with this model and these data."""
         model = self.flat()
         model.eval()
-        self._check_size(model.module, federation)
+        self._check_size(model.module, str(self.model), federation)
+        own = self.server_flat()
+        if own:
+            self._check_size(own.module, "the server's model", federation)
         sample = prepare(federation.silos[0].train.inputs[:1], torch.device(self.device), model.layout.dtype)
         with torch.no_grad():
             features = as_output(model.module(sample)).features is not None
@@ -86,12 +90,12 @@ class Blueprint:
         facts = Facts(model.layout, self.training, self.task.name, without, features, server_data, staged, synthetic)
         self.method.check(facts)
 
-    def _check_size(self, module: nn.Module, federation: Federation) -> None:
+    def _check_size(self, module: nn.Module, whose: str, federation: Federation) -> None:
         wanted = next((one.image_size for one in module.modules() if isinstance(one, Backbone)), None)
         height, width = federation.silos[0].train.inputs.shape[-2:] if not self.stemmed else (wanted, wanted)
         if wanted is not None and (height, width) != (wanted, wanted):
             raise FairsiloError(
-                f"the images are {height}x{width}, and {self.model} takes {wanted}x{wanted}; set data.size={wanted}"
+                f"the images are {height}x{width}, and {whose} takes {wanted}x{wanted}; set data.size={wanted}"
             )
 
     def flat(self) -> FlatModel:
@@ -105,8 +109,7 @@ class Blueprint:
         if not owner:
             return None
         with streams.ambient(self.seed, "server weights"):
-            module = owner[0].server_network(self.names)
-        assert module is not None
+            module = owner[0].server_network(self.network(self.model), self.names, self.silos)
         _set_precision(module, self.precision)
         return FlatModel(module, Layout.of(module), self.device)
 

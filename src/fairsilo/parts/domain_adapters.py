@@ -135,7 +135,6 @@ class DomainAdapters(Part):
     ignores_weights = True
     needs_synthetic = True
 
-    adapters: int = setting(4, "one for each silo that trains", low=1)
     backbone: str = setting("tiny-clip", "the server's CLIP: tiny-clip or clip:PATH")
     template: str = setting(TEMPLATE, "the prompt of a class")
     lam: float = setting(0.1, "of the term by which a silo's own adapter leads", low=0)
@@ -150,14 +149,14 @@ class DomainAdapters(Part):
     server_lr: float = setting(1e-4, "of Adam on the server", low=0, open_low=True)
     server_batch: int = setting(32, "synthetic images of each silo a step", low=2)
 
-    def server_network(self, classes: tuple[str, ...]) -> nn.Module:
+    def server_network(self, network: nn.Module, classes: tuple[str, ...], silos: tuple[str, ...]) -> nn.Module:
         clip = backbone_network(self.backbone, len(classes)) if is_backbone(self.backbone) else None
         if not isinstance(clip, ClipNetwork):
             raise FairsiloError(f"{self.name}.backbone is {self.backbone!r}; it must be tiny-clip or clip:PATH")
         texts = clip.prompts(classes, self.template)
         if self.as_printed:
             texts = clip.encode(clip.tokens([self.template.format(name) for name in classes]))
-        return AdapterBank(clip, texts, self.adapters, self.cross, self.as_printed)
+        return AdapterBank(clip, texts, len(silos), self.cross, self.as_printed)
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         if layout.wire is not layout:
@@ -165,7 +164,9 @@ class DomainAdapters(Part):
 
     def prepare(self, server: Server) -> None:
         flat, bank = self._bank(server)
-        self._check(server, bank)
+        for name in server.names:
+            if not len(server.synthetic.get(name, ())):
+                raise FairsiloError(f"{self.name} needs synthetic images for every silo, and {name!r} has none")
         flat.load(server.vector)
         for index, name in enumerate(server.names):
             # a new optimiser for each: where the loss does not reach, moments are zero and nothing moves
@@ -188,20 +189,6 @@ class DomainAdapters(Part):
                 for name, g in gifts.items()
             },
         )
-
-    def _check(self, server: Server, bank: AdapterBank) -> None:
-        count, wanted = len(server.names), bank.clip.image_size
-        if count != self.adapters:
-            raise FairsiloError(f"{self.name} has {self.adapters} adapters for {count} silos; set adapters={count}")
-        for name in server.names:
-            if name not in server.synthetic or not len(server.synthetic[name]):
-                raise FairsiloError(f"{self.name} needs synthetic images for every silo, and {name!r} has none")
-            height, width = server.synthetic[name].inputs.shape[-2:]
-            if wanted is not None and (height, width) != (wanted, wanted):
-                raise FairsiloError(
-                    f"the images are {height}x{width}, and the server's {self.backbone} takes {wanted}x{wanted}; "
-                    f"set data.size={wanted}"
-                )
 
     def share(self, silo: Silo, message: Message) -> Message:
         silo.memory.of(self).update(message.tensors)

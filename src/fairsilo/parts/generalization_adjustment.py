@@ -121,7 +121,8 @@ class GapState:
 
         With `auto` nothing moves until every silo's own loss has once been below half of its loss under the initial
         model: before that a small gap only says that the silo has learned nothing yet, and taking its weight away
-        would keep it so. Later, a silo back above that mark keeps its weight.
+        would keep it so. Later, a silo back above that mark keeps its weight. A pretrained model has learned before
+        round 1 and need not halve its loss again: half the loss of a guess is enough (from scratch, the same mark).
         """
         if warmup != "auto":
             begun = self.server.round > int(warmup)
@@ -131,7 +132,8 @@ class GapState:
         known: dict[str, float] = self.memory.get("marks", {})
         # a late silo never saw the initial model: the others' marks are a guide
         others = sum(known.values()) / len(known) if known else 0.0
-        marks = {**{name: max(received[name] / 2, others) for name in self.updates.silos}, **known}
+        guess = self.server.task.guess if self.server.task else 0.0
+        marks = {**{name: max(received[name] / 2, guess / 2, others) for name in self.updates.silos}, **known}
         learned = [name for name in self.updates.silos if own[name] < marks[name]]
         ever: dict[str, bool] = {**self.memory.get("learned", {}), **dict.fromkeys(learned, True)}
         begun_in = self.memory.get("begun")

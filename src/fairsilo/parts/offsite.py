@@ -12,10 +12,9 @@ from torch import nn
 
 from fairsilo.config import setting
 from fairsilo.errors import FairsiloError
-from fairsilo.models.backbones import TEMPLATE, ClipNetwork, PromptClassifier, backbone_network
+from fairsilo.models.backbones import TEMPLATE, ClipNetwork, PromptClassifier
 from fairsilo.part import Part
 from fairsilo.parts.clips import require_clip
-from fairsilo.server import Server
 
 
 def with_blocks(pretrained: nn.Module, trained: int, middle: list[int]) -> nn.Module:
@@ -38,7 +37,6 @@ class Offsite(Part):
     formula = "W_ends <- sum_i p_i w_i, trained through blocks round(j (m-1)/(n-1)) of the middle; evaluated with all"
     tasks = ("classify",)
 
-    backbone: str = setting("tiny-clip", "the model on the server; the silos' `model` must be the same")
     ends: int = setting(0, "blocks trained at each end; 0: a sixth of all", low=0)
     emulator: int = setting(0, "blocks of the middle that silos get; 0: half of it", low=0)
     template: str = setting(TEMPLATE, "the prompt of a class")
@@ -52,15 +50,11 @@ class Offsite(Part):
         own = with_blocks(clip.pretrained, ends, emulated(ends, middle, kept))
         return PromptClassifier(clip, clip.prompts(classes, self.template), own)
 
-    def server_network(self, classes: tuple[str, ...]) -> nn.Module:
-        clip = require_clip(self.name, backbone_network(self.backbone, len(classes)))
+    def server_network(self, network: nn.Module, classes: tuple[str, ...], silos: tuple[str, ...]) -> nn.Module:
+        clip = require_clip(self.name, network)
         ends, middle = self._blocks(clip)
         own = with_blocks(clip.pretrained, ends, list(range(ends, ends + middle)))
         return PromptClassifier(clip, clip.prompts(classes, self.template), own)
-
-    def prepare(self, server: Server) -> None:
-        if server.layout.size != server.silo_layout.size:
-            raise FairsiloError(f"{self.name}: backbone={self.backbone} is not what silos have; set it to their model")
 
     def _blocks(self, clip: ClipNetwork) -> tuple[int, int]:
         count = len(clip.pretrained.vision_model.encoder.layers)

@@ -69,6 +69,7 @@ class Diagram(NamedTuple):
     about: str
     compute: Callable[..., diagnostics.Result]
     draw: Callable[[Any], Figure]
+    of_attention: bool = False  # instead of local models, which the run must have kept
 
 
 class Drawn(NamedTuple):
@@ -94,7 +95,7 @@ def write_figure(name: str, replay: Replay, folder: Path, **options: Any) -> lis
     result = diagram.compute(replay, **options)
     rows = result.rows()
     if not rows:
-        raise FairsiloError(f"there is nothing to draw for {name}: this run kept no local models that it needs")
+        raise FairsiloError(f"there is nothing to draw for {name}: this run has no models or images that it needs")
     folder.mkdir(parents=True, exist_ok=True)
     store = Store(folder)
     svg, png = _rendered(name, diagram, result)
@@ -110,11 +111,18 @@ def write_figure(name: str, replay: Replay, folder: Path, **options: Any) -> lis
     ]
 
 
+def figures_of(replay: Replay) -> list[str]:
+    """The names of all figures of a run: of the attention between adapters where it has some, else of local models."""
+    return [name for name, diagram in FIGURES.items() if diagram.of_attention == replay.attends]
+
+
 def options_of(name: str, texts: Sequence[str]) -> dict[str, Any]:
     """Options of a figure's diagnostic from `key=value` texts; unknown ones are refused by name."""
     if name not in FIGURES:
         raise FairsiloError(f"no figure is named {name!r}{nearest(name, FIGURES)}")
     known = [key for key in inspect.signature(FIGURES[name].compute).parameters if key != "replay"]
+    if texts and not known:
+        raise FairsiloError(f"{name} has no options")
     options = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -251,7 +259,7 @@ def _power_of_ten(value: float) -> str:
     return f"10{str(round(math.log10(value))).translate(RAISED)}"
 
 
-# ---------------------------------------------------------------------------------------------- the six drawings
+# ---------------------------------------------------------------------------------------------- the seven drawings
 def draw_gap_variance(result: diagnostics.GapVariance) -> Figure:
     figure, (axes,) = _panels(1, 7.2, 4.2)
     values = [item.variance for item in result.found]
@@ -478,6 +486,28 @@ def _spread(count: int) -> Iterator[float]:
     return iter(np.linspace(-0.28, 0.28, count) if count > 1 else [0.0])
 
 
+LEGIBLE = 6  # percent of the width in which a number can be read
+
+
+def draw_attention(result: diagnostics.Attention) -> Figure:
+    count = len(result.found)
+    figure, (axes,) = _panels(1, 7.2, max(4.2, 1.4 + 0.42 * count))
+    places, ends = np.arange(count), np.zeros(count)
+    for silo, colour in _colours(list(result.found[0].by_silo)).items():
+        shares = np.array([100 * item.by_silo[silo] for item in result.found])
+        style: dict[str, Any] = {"color": palette()[colour], "edgecolor": "white", "height": 0.75}
+        bars = axes.barh(places, shares, left=ends, label=_label(silo, 24) if colour else OTHERS, **style)
+        said = [f"{share:.1f}" if share >= LEGIBLE else "" for share in shares]
+        axes.bar_label(bars, said, label_type="center", color="white" if colour else INK, fontsize=9.5)
+        ends += shares
+    axes.set_yticks(places, [_label(item.domain, 24) + (" (unseen)" if item.unseen else "") for item in result.found])
+    axes.invert_yaxis()
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("mean attention to each silo's adapter (%)")
+    _legend_below(figure, axes)
+    return figure
+
+
 FIGURES: dict[str, Diagram] = {
     "gap-variance": Diagram(
         "How unequal the generalisation gaps are",
@@ -522,5 +552,13 @@ FIGURES: dict[str, Diagram] = {
         "rounds, beside what coin tosses would give (FedHEAL, Fig. 2).",
         diagnostics.update_consistency,
         draw_update_consistency,
+    ),
+    "attention": Diagram(
+        "Whose adapters answer for each domain",
+        "Attention between the silos' adapters when all of them answer, as they do for an unseen domain: the mean over "
+        "the test images of each domain (FedAG, Fig. 6, which shows single images).",
+        diagnostics.attention,
+        draw_attention,
+        of_attention=True,
     ),
 }

@@ -301,7 +301,7 @@ def diagnostics(diagrams: Sequence[Drawn]) -> str:
         )
         for one in diagrams
     )
-    about = "Drawn from the local models that the run kept; numbers as CSV, and the drawings, are in figures/."
+    about = "Drawn from the models that the run kept; numbers as CSV, and the drawings, are in figures/."
     return section("diagnostics", "Diagnostics", paragraph(about), figures(drawn))
 
 

@@ -166,16 +166,22 @@ def methods_table(descriptions: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def predictions_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The likeliest class of each image, its probability, and the runner-up."""
+    """The likeliest class of each image, its probability, and the runner-up; where adapters answered, whose."""
     table = Table()
     table.add_column("image", overflow="fold")
     for column in ("class", "probability", "then", "probability"):
         table.add_column(column, justify="right" if column == "probability" else "left")
+    if any("attention" in row for row in rows):
+        table.add_column("attention")
     for row in rows:
-        ranked = sorted(row["probabilities"].items(), key=lambda item: -item[1])[:2]
-        cells = [text for name, value in ranked for text in (escape(name), f"{value:.3f}")]
-        table.add_row(escape(row["image"]), *cells)
+        cells = [text for name, value in _ranked(row["probabilities"])[:2] for text in (escape(name), f"{value:.3f}")]
+        shares = [f"{escape(silo)} {100 * value:.0f} %" for silo, value in _ranked(row.get("attention", {}))]
+        table.add_row(escape(row["image"]), *cells, *([", ".join(shares)] if shares else []))
     return table
+
+
+def _ranked(values: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(values.items(), key=lambda item: -item[1])
 
 
 def measures_table(rows: Sequence[Mapping[str, Any]]) -> Table:
