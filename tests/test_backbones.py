@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import shutil
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch import Tensor
 import tiny
 import tiny_backbones
 from fairsilo.engine.base import Engine
-from fairsilo.engine.features import Prepared, keep_features
+from fairsilo.engine.features import Prepared, Shelf, keep_features
 from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Event, History, Loop
 from fairsilo.engine.processes import Pool, Processes
@@ -210,6 +211,30 @@ def test_features_past_the_limit_lie_in_files(places: dict[str, str], people8: F
     engine = Sequential(mapped.plan, mapped.federation, strict=True)
     assert torch.equal(Loop(mapped.plan, mapped.federation, engine).run().vector, one.vector)
     assert torch.equal(one.vector, other.vector)
+
+
+def test_runs_beside_each_other_share_features(
+    places: dict[str, str], people8: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    images = ClipNetwork.images
+    monkeypatch.setattr(ClipNetwork, "images", lambda clip, some: (seen.append(len(some)), images(clip, some))[1])
+    alone, _, _ = run("fedclip | ga(warmup=0)", places["clip"], people8)
+    shelf, kept = Shelf(1.0), {}
+    for how in ("fedclip", "fedclip | ga(warmup=0)"):
+        seen.clear()
+        shared, _, kept[how] = run(how, places["clip"], copy.deepcopy(people8), shelf=shelf)
+    assert not seen  # the second run needs no image
+    assert kept["fedclip"].said == kept["fedclip | ga(warmup=0)"].said
+    assert tiny.numbers(shared) == tiny.numbers(alone)
+    count, room = len(shelf.found), shelf.room
+    assert count == 12  # four silos' three splits; the server's data are one of them
+    run("fedclip", places["deep"], people8, shelf=shelf)
+    assert len(shelf.found) == 2 * count  # another backbone sees other features
+    assert shelf.room == room - (2**30 - room)
+    full = Shelf(0.0)
+    run("fedclip", places["clip"], people8, shelf=full)
+    assert not full.found
 
 
 @pytest.mark.parametrize(

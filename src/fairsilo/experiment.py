@@ -23,7 +23,7 @@ from fairsilo.comparison import Grid
 from fairsilo.config import Experiment
 from fairsilo.data import load
 from fairsilo.engine.base import Engine
-from fairsilo.engine.features import keep_features
+from fairsilo.engine.features import Shelf, keep_features
 from fairsilo.engine.host import Blueprint, ModelMaker
 from fairsilo.engine.loop import Event, Listener, Loop, silent
 from fairsilo.engine.processes import Pool, Processes
@@ -194,14 +194,15 @@ def _run_both(
 ) -> Result:
     """The method, then the baseline in a folder of its own inside, then the page that shows both."""
     alone = dataclasses.replace(experiment, baseline=None)
+    shelf = Shelf(experiment.engine.features_limit)
     with _engines(experiment, federation) as engine_for, _threads(experiment.engine.threads):
         try:
-            result = _run_one(alone, federation, folder, listener, engine_for, maker)
+            result = _run_one(alone, federation, folder, listener, engine_for, shelf, maker)
             if experiment.baseline:
                 second = dataclasses.replace(alone, method=experiment.baseline)
                 inside = folder / "baseline"
                 _start_folder(inside, second)
-                beside = _run_one(second, federation, inside, listener, engine_for, maker)
+                beside = _run_one(second, federation, inside, listener, engine_for, shelf, maker)
                 result = dataclasses.replace(result, baseline=beside)
         except StoppedError:
             write_report(folder)
@@ -216,7 +217,8 @@ def _run_one(
     folder: Path,
     listener: Listener,
     engine_for: Callable[[Blueprint, Federation], Engine],
-    maker: ModelMaker | None,
+    shelf: Shelf,
+    maker: ModelMaker | None = None,
 ) -> Result:
     store = Store(folder)
     method = methods.method(experiment.method)
@@ -235,6 +237,7 @@ def _run_one(
         wanted=experiment.engine.keep_features,
         limit=experiment.engine.features_limit,
         folder=folder / "features",
+        shelf=shelf,
     )
     loop = Loop(
         prepared.plan,
@@ -452,7 +455,7 @@ def compare(
     seeds = (base.seed,) if seeds is None else tuple(seeds)
     _check_names(names)
     folder = Path(out) if out is not None else Path("runs") / slug("compare-" + "-".join(names))[:80]
-    cells, domains = [], []
+    cells, domains, shelf = [], [], Shelf(base.engine.features_limit)
     for domain in _held_out_list(base, held_out):
         here = dataclasses.replace(base, baseline=None, data=dataclasses.replace(base.data, held_out=domain))
         federation = federation_of(here)
@@ -467,7 +470,7 @@ def compare(
                     inside = folder / slug(name) / slug(f"{named}-seed{seed}")
                     _check_cell(inside, cell)
                     _start_folder(inside, cell)
-                    result = _run_one(cell, federation, inside, listener, engine_for, None)
+                    result = _run_one(cell, federation, inside, listener, engine_for, shelf)
                     cells.append({"method": name, "held_out": named, "seed": seed, "summary": result.summary})
     comparison = Comparison(folder, names, tuple(domains), seeds, tuple(cells), grid, config.as_dict(base))
     Store(folder).write_json("comparison.json", comparison.as_dict())

@@ -4,6 +4,7 @@ and kept, so that an epoch costs the trained part alone."""
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from fairsilo.engine.host import Blueprint
 from fairsilo.federation import Federation, SiloData, Split
+from fairsilo.models.backbones import is_backbone
 from fairsilo.models.networks import Staged
 from fairsilo.silo import prepare
 
@@ -25,6 +27,24 @@ class Prepared(NamedTuple):
     said: str = ""
 
 
+class Shelf:
+    """Features that several runs of one process have in common, such as the cells of a comparison: made once.
+
+    Found by the backbone and by what the images are, so that it does not matter who split the data. Past `limit` GiB
+    nothing more is put here.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self.room = int(limit * 2**30)
+        self.found: dict[tuple[object, ...], Tensor] = {}
+
+    def put(self, key: tuple[object, ...], features: Tensor) -> None:
+        size = features.numel() * features.element_size()
+        if size <= self.room:
+            self.room -= size
+            self.found[key] = features
+
+
 def keep_features(
     plan: Blueprint,
     federation: Federation,
@@ -33,6 +53,7 @@ def keep_features(
     wanted: bool = True,
     limit: float = 2.0,
     folder: Path | None = None,
+    shelf: Shelf | None = None,
 ) -> Prepared:
     """The data behind the frozen stage, where there is one and it may be kept; past `limit` GiB in files."""
     network = plan.flat().module
@@ -44,7 +65,7 @@ def keep_features(
         return Prepared(plan, federation, server_data, f"features of the frozen backbone are not kept: {reason}")
     assert isinstance(network, Staged)
     network.eval()
-    keeper = _Keeper(network, plan.device, limit, folder)
+    keeper = _Keeper(network, plan, limit, folder, shelf)
     silos, unseen = (tuple(keeper.silo(one) for one in some) for some in (federation.silos, federation.unseen))
     server = keeper.split(server_data) if server_data else None
     where = f"{keeper.mapped / 2**20:.1f} MiB of them in files" if keeper.mapped else "in memory"
@@ -69,8 +90,13 @@ def _why_not(plan: Blueprint, staged: bool, wanted: bool) -> str:
 
 
 class _Keeper:
-    def __init__(self, network: Staged, device: str, limit: float, folder: Path | None) -> None:
-        self.network, self.device, self.folder = network, torch.device(device), folder
+    def __init__(
+        self, network: Staged, plan: Blueprint, limit: float, folder: Path | None, shelf: Shelf | None
+    ) -> None:
+        self.network, self.device, self.folder = network, torch.device(plan.device), folder
+        # a network by name has a pretrained stem that no seed changes; one of the user's own may have any
+        self.shelf = shelf if isinstance(plan.model, str) and is_backbone(plan.model) else None
+        self.stem = (plan.model, type(network), plan.precision, plan.device)
         self.limit = int(limit * 2**30)
         self.dtype = next(p.dtype for p in network.parameters() if p.requires_grad)
         self.bytes = self.mapped = self.files = 0
@@ -85,8 +111,23 @@ class _Keeper:
             return split
         known = split.inputs.data_ptr()
         if known not in self.done:
-            self.done[known] = self._features(split.inputs)
+            self.done[known] = self._shelved(split.inputs)
         return Split(self.done[known], split.targets)
+
+    def _shelved(self, inputs: Tensor) -> Tensor:
+        if self.shelf is None:
+            return self._features(inputs)
+        images = hashlib.sha256(inputs.contiguous().numpy().tobytes()).hexdigest()
+        key = (*self.stem, tuple(inputs.shape), inputs.dtype, images)
+        if key in self.shelf.found:
+            features = self.shelf.found[key]
+            self.bytes += features.numel() * features.element_size()
+            return features
+        files = self.files
+        features = self._features(inputs)
+        if self.files == files:  # a file goes with its run
+            self.shelf.put(key, features)
+        return features
 
     def _features(self, inputs: Tensor) -> Tensor:
         kept: Tensor | None = None
