@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -43,7 +43,15 @@ def say(text: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- the models
-def new_clip(vocabulary: int) -> Any:
+class Tower(NamedTuple):
+    """The shape of CLIP's image encoder."""
+
+    width: int = 128
+    layers: int = 4
+    patch: int = 4
+
+
+def new_clip(vocabulary: int, tower: Tower) -> Any:
     from transformers import CLIPConfig, CLIPModel
 
     text = {
@@ -59,12 +67,12 @@ def new_clip(vocabulary: int) -> Any:
         "pad_token_id": vocabulary - 1,
     }
     vision = {
-        "hidden_size": 128,
-        "intermediate_size": 384,
-        "num_hidden_layers": 4,
+        "hidden_size": tower.width,
+        "intermediate_size": 3 * tower.width,
+        "num_hidden_layers": tower.layers,
         "num_attention_heads": 4,
         "image_size": SIZE,
-        "patch_size": 4,
+        "patch_size": tower.patch,
         "projection_dim": 64,
     }
     config = CLIPConfig(text_config=text, vision_config=vision, projection_dim=64, logit_scale_init_value=math.log(10))
@@ -215,13 +223,15 @@ def train(
     return {"steps": step, "images": step * recipe.batch, "seconds": round(spent, 1)}
 
 
-def train_clip(folder: Path, classes: list[Sign], painter: Painter, recipe: Recipe, seed: int, fast: bool) -> Any:
+def train_clip(
+    folder: Path, classes: list[Sign], painter: Painter, recipe: Recipe, seed: int, fast: bool, tower: Tower
+) -> Any:
     from transformers import AutoTokenizer
 
     vocabulary = write_tokenizer(folder, [caption.text for some in captions(classes) for caption in some])
     tokenizer = AutoTokenizer.from_pretrained(str(folder))
     assert tokenizer(BOS[:0])["input_ids"] == [vocabulary - 2, vocabulary - 1], (BOS, EOS)
-    clip = new_clip(vocabulary).to(painter.device)
+    clip = new_clip(vocabulary, tower).to(painter.device)
     reader = Reader(classes, tokenizer, painter.device, seed)
     prompts = torch.tensor([_padded(tokenizer(TEMPLATES[0].format(n))["input_ids"]) for n in range(10)])
     prompts = prompts.to(painter.device)
@@ -491,6 +501,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--out", type=Path, help="where tiny-clip, tiny-vit and README.md are written")
     add("--model", choices=("both", "clip", "vit"), default="both")
     add("--clip-minutes", type=float, default=5.0)
+    add("--clip-vision", type=int, nargs=3, metavar=Tower._fields, default=Tower(), help="CLIP's image encoder")
     add("--vit-minutes", type=float, default=2.0)
     add("--minutes", type=float, help="minutes for the model named by --model, or for each of both")
     add("--steps", type=int, help="train for so many steps instead of minutes")
@@ -550,7 +561,8 @@ def run(model: str, out: Path, classes: list[Sign], painter: Painter, settings: 
     folder = out / f"tiny-{model}"
     done: dict[str, float]
     if model == "clip":
-        clip, done = train_clip(folder, classes, painter, recipe, settings.seed, settings.compile)
+        tower = Tower(*settings.clip_vision)
+        clip, done = train_clip(folder, classes, painter, recipe, settings.seed, settings.compile, tower)
         save(clip, folder)
     else:
         vit, head, done = train_vit(classes, painter, recipe, settings.compile)

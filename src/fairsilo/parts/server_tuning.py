@@ -18,7 +18,7 @@ from fairsilo.vectors import Layout
 
 @dataclass(frozen=True)
 class ServerTuning(Part):
-    """W <- W + direction, then epochs of Adam on the server's own data."""
+    """W <- W + direction, then epochs of Adam on the server's own data, with the network that the server holds."""
 
     name = "server-tuning"
     paper = "baseline of Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025"
@@ -37,7 +37,7 @@ class ServerTuning(Part):
         assert server.network is not None
         assert server.data is not None
         assert server.task is not None
-        model, data = server.network(), server.data
+        model, data = server.module or server.network(), server.data
         start = server.vector.clone()
         start[: len(direction)] += direction
         model.load(start)
