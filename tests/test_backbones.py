@@ -118,7 +118,8 @@ def refused(name: str) -> str:
 
 
 def test_missing_weights_are_one_sentence(places: dict[str, str], tmp_path: Path) -> None:
-    assert "the weights of the backbone vit:" in refused(f"vit:{tmp_path / 'nowhere'}")
+    assert "there is no folder" in refused(f"vit:{tmp_path / 'nowhere'}")
+    assert "there is no folder 'nowhere'" in refused("clip:nowhere")
     shutil.copytree(
         places["vit"].removeprefix("vit:"), tmp_path / "bare", ignore=shutil.ignore_patterns("*.safetensors")
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -51,10 +52,15 @@ def backbone_network(name: str, classes: int) -> nn.Module:
 def _loaded(kind: str, source: str) -> Any:
     """The pretrained model, frozen and in evaluation mode; shared, so never to be changed."""
     import transformers
+    from huggingface_hub.utils import logging as hub_logs
 
+    local = Path(source).is_dir()
+    if not local and not re.fullmatch(r"[\w.-]+/[\w.-]+", source):
+        raise FairsiloError(f"there is no folder {source!r} with the weights of a backbone; give PATH, or OWNER/NAME")
     logs: Any = transformers.utils.logging
     logs.set_verbosity_error()
     logs.disable_progress_bar()
+    hub_logs.set_verbosity_error()  # it tells of every attempt to connect; the sentence below says enough
     loader: Any = {"clip": transformers.CLIPModel, "vit": transformers.ViTModel, "resnet": transformers.ResNetModel}[
         kind
     ]
@@ -64,7 +70,10 @@ def _loaded(kind: str, source: str) -> Any:
         model, found = loader.from_pretrained(source, output_loading_info=True, dtype=torch.float32, **extra)
     except (OSError, ValueError) as problem:
         reason = " ".join(str(problem).split("\n")[0].split())[:200]
-        raise FairsiloError(f"the weights of the backbone {kind}:{source} cannot be loaded: {reason}") from problem
+        where = "" if local else f"; {source} is no folder here, so they were looked for on the Hub"
+        raise FairsiloError(
+            f"the weights of the backbone {kind}:{source} cannot be loaded{where}: {reason}"
+        ) from problem
     missing = [key for key in found["missing_keys"] if "position_ids" not in key]
     if missing:
         raise FairsiloError(
