@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import re
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
@@ -52,7 +53,6 @@ def backbone_network(name: str, classes: int) -> nn.Module:
 def _loaded(kind: str, source: str) -> Any:
     """The pretrained model, frozen and in evaluation mode; shared, so never to be changed."""
     import transformers
-    from huggingface_hub.utils import logging as hub_logs
 
     local = Path(source).is_dir()
     if not local and not re.fullmatch(r"[\w.-]+/[\w.-]+", source):
@@ -60,7 +60,9 @@ def _loaded(kind: str, source: str) -> Any:
     logs: Any = transformers.utils.logging
     logs.set_verbosity_error()
     logs.disable_progress_bar()
-    hub_logs.set_verbosity_error()  # it tells of every attempt to connect; the sentence below says enough
+    logging.getLogger("huggingface_hub").setLevel(
+        logging.ERROR
+    )  # it tells of every attempt to connect; the sentence below says enough
     loader: Any = {"clip": transformers.CLIPModel, "vit": transformers.ViTModel, "resnet": transformers.ResNetModel}[
         kind
     ]
