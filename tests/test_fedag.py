@@ -30,13 +30,8 @@ from fairsilo.federation import Federation, SiloData, Split, federate
 from fairsilo.messages import MODEL, Failure, Message, Reply, Request
 from fairsilo.models.networks import Output, build
 from fairsilo.part import Method
-from fairsilo.parts.domain_adapters import (
-    AdapterBank,
-    DomainAdapters,
-    divergence,
-    mutual_loss,
-    server_losses,
-)
+from fairsilo.parts.adapter_bank import AdapterBank, divergence, mutual_loss, server_losses
+from fairsilo.parts.domain_adapters import DomainAdapters
 from fairsilo.parts.momentum_start import MomentumStart, class_means, quality
 from fairsilo.parts.two_heads import TwoHeads
 from fairsilo.round import open_evaluation, open_round

@@ -21,7 +21,7 @@ from fairsilo.data.newcomer import read_images, read_newcomer
 from fairsilo.data.packed import write_packed
 from fairsilo.errors import FairsiloError
 from fairsilo.models.networks import Output
-from fairsilo.parts.domain_adapters import AdapterBank
+from fairsilo.parts.adapter_bank import AdapterBank
 from fairsilo.silo import prepare
 from fairsilo.store import Store
 from fairsilo.trained import Replayed, Trained

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairsilo.parts.domain_adapters import AdapterBank, divergence, mixed, server_losses
+from fairsilo.parts.adapter_bank import AdapterBank, divergence, mixed, server_losses
 from fairsilo.parts.momentum_start import class_means, momentum_start, quality
 
 Case = dict[str, Any]
