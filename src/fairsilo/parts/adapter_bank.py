@@ -1,4 +1,4 @@
-"""The adapters of FedAG (Wang et al., ICML 2025) around a frozen CLIP, how they answer together, and what they descend."""
+"""FedAG (Wang et al., ICML 2025): adapters around a frozen CLIP, how they answer together, and what they descend."""
 
 from __future__ import annotations
 
