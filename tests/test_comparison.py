@@ -15,6 +15,7 @@ import pytest
 from fairsilo import config
 from fairsilo.comparison import Grid, Plan, composed, read_plan
 from fairsilo.errors import FairsiloError
+from fairsilo.methods import method
 from fairsilo.metrics import compare_cells, mean, summarise
 from fairsilo.report.comparison_page import STRONGEST, page, write_comparison
 from test_cli import FAST, call, here, packed  # noqa: F401 - fixtures
@@ -38,6 +39,21 @@ def test_a_file_holds_settings_methods_seeds_and_domains(tmp_path: Path) -> None
     training = found.experiment.train
     assert (training.rounds, training.epochs, training.lr) == (4, 2, 0.5)
     assert found.experiment.baseline is None
+
+
+EXPERIMENTS = sorted((Path(__file__).parent.parent / "experiments").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_experiment_that_is_kept_can_be_run(path: Path) -> None:
+    """Its settings and methods exist, none is there twice, and it says by which command it is run."""
+    text = path.read_text(encoding="utf-8")
+    assert f"fairsilo compare -c experiments/{path.parent.name}/{path.name}" in text
+    given = ["data.packed=elsewhere"] if "data.packed=PATH" in text else []
+    found = read_plan(path, given)
+    names = [method(name).name for name in found.methods]
+    assert len(set(names)) == len(names) >= 2
+    assert found.experiment.data.packed or found.experiment.data.name
 
 
 def test_the_command_line_comes_before_the_file(tmp_path: Path) -> None:
