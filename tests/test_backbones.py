@@ -29,6 +29,7 @@ from fairsilo.models.backbones import ClipNetwork, VitNetwork, backbone_network
 from fairsilo.parts.image_adapter import contrastive
 from fairsilo.parts.offsite import emulated
 from fairsilo.parts.prompt_context import PromptedClip
+from fairsilo.parts.server_tuning import ServerTuning
 from fairsilo.silo import prepare
 from fairsilo.store import Store
 
@@ -355,6 +356,27 @@ def test_offsite_tuning_trains_the_ends_and_answers_with_all_blocks(
     ):
         with pytest.raises(FairsiloError, match=sentence):
             tiny.plan(how, model=places["clip" if "nothing" in sentence else "deep"]).flat()
+
+
+def test_the_server_tunes_the_whole_encoder_not_the_emulator(places: dict[str, str], people8: Federation) -> None:
+    alone, _, _ = run("fedot", places["deep"], people8)
+    still, loop, _ = run("fedot | fedavg-ft(tuning_epochs=0)", places["deep"], people8)
+    torch.testing.assert_close(still.vector, alone.vector)
+    server, given = loop.server, tiny_backbones.enlarged(tiny.federation())["a"].train
+    server.network = pytest.fail  # what silos have, the emulator, is not asked for
+
+    def loss(vector: Tensor) -> float:
+        """Of the network with all blocks, on the server's data."""
+        assert server.module is not None
+        server.module.load(vector)
+        server.module.eval()
+        inputs = prepare(given.inputs, torch.device("cpu"), torch.float32)
+        with torch.no_grad():
+            return float(F.cross_entropy(server.module.module(inputs).prediction, given.targets))
+
+    updates: Any = None
+    moved = ServerTuning(tuning_epochs=20, tuning_lr=0.001).step(server, updates, torch.zeros_like(server.vector))
+    assert loss(server.vector + moved) < 0.9 * loss(server.vector)
 
 
 def test_the_emulator_has_evenly_spaced_blocks() -> None:
