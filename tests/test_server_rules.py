@@ -56,6 +56,15 @@ def test_where_nobody_moves_the_model_stays(how: str) -> None:
         assert torch.equal(given.close(a=[0.0] * 4, b=[0.0] * 4, c=[0.0] * 4), torch.zeros(6, dtype=torch.float64))
 
 
+def test_q_ffl_says_when_it_hardly_moves() -> None:
+    """Coefficients sum to F/eta * 3 / (3 (||D||^2/eta^2 + F/eta)) = 10 / 910 with eta = 0.1 and ||D|| = 3."""
+    far, near = Given("q-ffl"), Given("q-ffl")
+    far.close(a=[3.0, 0.0, 0.0, 0.0], b=[0.0, 3.0, 0.0, 0.0], c=[0.0, 0.0, 3.0, 0.0])
+    assert [note.partition(":")[0] for note in far.server.notes] == ["q-FFL moves by 1.1% of the mean change"]
+    near.close(a=[0.1, 0.0, 0.0, 0.0], b=[0.0, 0.1, 0.0, 0.0], c=[0.0, 0.0, 0.1, 0.0])
+    assert not near.server.notes
+
+
 @pytest.mark.parametrize("how", RULES)
 def test_opposite_updates_give_a_finite_step(how: str) -> None:
     given = Given(how)

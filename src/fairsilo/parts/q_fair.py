@@ -39,7 +39,13 @@ class QFair(Part):
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         squares = squared_norms(updates.parameters).cpu()
-        return q_coefficients(received_losses(updates), squares, self.q, server.training.lr)
+        found = q_coefficients(received_losses(updates), squares, self.q, server.training.lr)
+        if server.round == 1 and found.sum() < 0.1:
+            server.note(
+                f"q-FFL moves by {float(found.sum()):.1%} of the mean change: long local changes count as curvature, "
+                "and a smaller q or fewer local steps shorten it less"
+            )
+        return found
 
     def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         direction = updates.mean(weights)
