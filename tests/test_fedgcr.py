@@ -22,6 +22,7 @@ from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
 from fairsilo.federation import Federation, SiloData, Split
 from fairsilo.messages import Message, Request
+from fairsilo.methods import method
 from fairsilo.models.backbones import VitNetwork
 from fairsilo.models.networks import Output
 from fairsilo.part import Method
@@ -383,6 +384,11 @@ def test_silos_can_be_compared_by_the_model_they_received(vit: str, people: Fede
         memory = loop.server.memory["clustering"]
         found[under] = clustering_accuracy(memory["clusters"], TYPES)
     assert found == {"local": 0.6, "received": 1.0}
+    released, chosen = method("fedgcr(variant=released)"), method("fedgcr(variant=released, max_batches=5)")
+    assert [(part.under, part.max_batches) for part in (released.parts[1], chosen.parts[1])] == [
+        ("received", 3),
+        ("received", 5),
+    ]
     start = representation(silo_of(how, vit, people["d"]))
     torch.testing.assert_close(memory["representations"]["d"], start)
 
