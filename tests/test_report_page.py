@@ -237,6 +237,22 @@ def test_costs_are_set_against_a_plain_round(tmp_path: Path) -> None:
     assert "faa probe 6 6.0 s 1.0 s 36 kB 1.8 kB 6.3 kB 1.00 ×" in shown
 
 
+def test_a_server_with_a_network_of_its_own_does_not_change_what_a_plain_round_moves(tmp_path: Path) -> None:
+    shown = words(part(read(make(tmp_path / "run", bytes_sent=2000, bytes_model=2020)), "costs"))
+    assert "moves 12 kB (twice the model's size for every participant)" in shown  # 2 x 2000 bytes x 3 silos
+    assert "times less than the model" not in shown  # one per cent is no frozen backbone
+    shown = words(part(read(make(tmp_path / "frozen", bytes_sent=2000, bytes_model=90_000)), "costs"))
+    assert "45 times less than the model" in shown
+
+
+def test_weights_that_are_the_same_are_not_ranked(tmp_path: Path) -> None:
+    shown = words(part(read(make(tmp_path / "run")), "weights"))
+    assert "In the last round all silos counted the same (0.333)." in shown
+    uneven = {6: {"weights": {"art": 0.5, "clipart": 0.3, "photo": 0.2}}}
+    shown = words(part(read(make(tmp_path / "uneven", extra=uneven)), "weights"))
+    assert "In the last round art counted most (0.500), photo least (0.200)." in shown
+
+
 def test_gap_variance_states_the_factor(tmp_path: Path) -> None:
     shown = words(part(read(make(tmp_path / "run")), "gaps"))
     assert "FFT-GP's eq. 6 is 2 M² times this" in shown

@@ -170,7 +170,10 @@ def weights(run: Run) -> str:
     ends = sorted((weight, name) for name, weight in (past[-1][1] if past else {}).items())
     if len(ends) > 1:
         (least, lowest), (most, highest) = ends[0], ends[-1]
-        said.append(f"In the last round {highest} counted most ({plain(most)}) and {lowest} least ({plain(least)}).")
+        if most - least < 1e-9:
+            said.append(f"In the last round all silos counted the same ({plain(most)}).")
+        else:
+            said.append(f"In the last round {highest} counted most ({plain(most)}), {lowest} least ({plain(least)}).")
     said += [note[:1].upper() + note[1:] + "." for _, note in begun]
     return section("weights", "Aggregation weights", figures(figure(title, chart, charts.legend(series)), panel(*said)))
 
@@ -245,7 +248,8 @@ def plain_exchange(run: Run, baseline: Run | None) -> tuple[float | None, str]:
     found = totals(run)
     if not found.get("evaluate", {}).get("asked") or "train" not in found:
         return None, ""
-    model = found["evaluate"]["down"] / found["evaluate"]["asked"]
+    # where the server has a network of its own, what is evaluated is not what silos are sent to train
+    model = run.info.get("bytes_sent") or found["evaluate"]["down"] / found["evaluate"]["asked"]
     return 2 * model * found["train"]["asked"] / len(run.rounds), "twice the model's size for every participant"
 
 
@@ -275,7 +279,7 @@ def costs(run: Run, baseline: Run | None) -> str:
 def frozen_words(run: Run) -> str:
     """Where a part of the model is frozen: what is sent of it against all of it, and whether its features were kept."""
     sent, whole = run.info.get("bytes_sent"), run.info.get("bytes_model")
-    if not sent or not whole or whole <= sent:
+    if not sent or not whole or whole < 1.05 * sent:  # a few numbers that belong to the network are never sent
         return ""
     words = f"Of the model's {size(whole)} only the trained tensors are sent: {size(sent)} each way, "
     words += f"{whole / sent:.0f} times less than the model."
