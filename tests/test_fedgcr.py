@@ -201,6 +201,24 @@ def test_weights_of_the_terms() -> None:
         assert float(got) == pytest.approx(expected, rel=1e-5)
 
 
+def test_the_released_variant_trains_with_and_without_h_in_round_1(vit: str, people: Federation) -> None:
+    how = method("fedgcr(variant=released, clusters=2, head_dropout=0)")
+    weighing = next(part for part in how.parts if isinstance(part, GroupWeights))
+    assert weighing.loss_source == "released"
+    for round_, factor in ((1, 1.0), (2, 0.0)):
+        silo = silo_of(how, vit, people["a"], round_=round_)
+        batch = next(silo.batches())
+        module = silo.model.module
+        assert isinstance(module, GroupedVit)
+        loss = how.parts[0].loss(silo, torch.tensor(3.0), silo.forward(batch.inputs), batch)
+        with torch.no_grad():
+            module.gc_net[2].weight.zero_()  # now h is 0, and the network's own answer is the one without it
+            module.gc_net[2].bias.zero_()
+            alone = silo.task.loss(silo.forward(batch.inputs).prediction, batch.targets)
+        torch.testing.assert_close(loss, 3.0 + factor * alone)
+        assert loss.requires_grad == bool(factor)
+
+
 def test_the_loss_uses_the_received_and_the_previous_model(vit: str, people: Federation) -> None:
     silo = silo_of(FEDGCR, vit, people["a"], round_=2)
     part = FEDGCR.parts[0]

@@ -38,6 +38,8 @@ class Part:
     needs: ClassVar[tuple[str, ...]] = ()  # other parts it cannot do without, by name
     needs_validation: ClassVar[bool] = False  # silos must have validation samples
     needs_features: ClassVar[bool] = False  # the network must return features
+    pulls_features: ClassVar[bool] = False  # a term of its loss moves the features: something trained must stand before
+    reads_images: ClassVar[bool] = False  # works on the images themselves, so features cannot stand for them
     needs_input_gradients: ClassVar[bool] = False  # differentiates by the inputs, so no frozen stage may stand before
     needs_server_data: ClassVar[bool] = False  # the server must be given data (data.server)
     needs_synthetic: ClassVar[bool] = False  # a generator must make images in each silo's style (data.synthetic)
@@ -337,6 +339,10 @@ class Method:
                     f"{part.name} compares features, and the network returns none; let it return "
                     "fairsilo.models.networks.Output(prediction, features)"
                 )
+            if part.pulls_features and facts.features and not facts.trained_features:
+                raise FairsiloError(
+                    f"{part.name} moves the network's features, which are frozen in this model: it would do nothing"
+                )
             if part.needs_server_data and not facts.server_data:
                 raise FairsiloError(
                     f"{part.name} trains on data of the server's own; give a folder of images: data.server=PATH"
@@ -366,6 +372,7 @@ class Facts:
     task: str
     without_validation: tuple[str, ...] = ()
     features: bool = True
+    trained_features: bool = True
     server_data: bool = False
     staged: bool = False
     synthetic: bool = False

@@ -161,13 +161,19 @@ def objective(silo: Silo, batch: Batch, terms: bool = True) -> Tensor:
     """The task's loss on a batch, with the terms that parts add (unless `terms` is off)."""
     inputs = _seen(silo, batch, terms)
     output = silo.forward(inputs)
-    criterion = silo.method.hooks("criterion")
-    loss = criterion[0](silo, output, batch) if criterion else silo.task.loss(output.prediction, batch.targets)
+    loss = task_loss(silo, output, batch)
     if terms:
         batch = dataclasses.replace(batch, inputs=inputs)  # a term sees what the network saw
         for term in silo.method.hooks("loss"):
             loss = term(silo, loss, output, batch)
     return loss
+
+
+def task_loss(silo: Silo, output: Output, batch: Batch) -> Tensor:
+    """What is trained before any part adds a term: the task's loss, or the criterion in its place."""
+    criterion = silo.method.hooks("criterion")
+    found: Tensor = criterion[0](silo, output, batch) if criterion else silo.task.loss(output.prediction, batch.targets)
+    return found
 
 
 def gradient(silo: Silo, batch: Batch, terms: bool = True, corrections: bool = True) -> Tensor:

@@ -16,8 +16,8 @@ from fairsilo import round as rounds
 from fairsilo.data.dataset import Domain
 from fairsilo.engine.host import Blueprint, ModelMaker
 from fairsilo.errors import FairsiloError, nearest
-from fairsilo.experiment import federation_of, fingerprint, plan_of, read_experiment
-from fairsilo.federation import Federation, SiloData, Split, divide
+from fairsilo.experiment import federation_of, fingerprint, plan_of, read_experiment, synthetic_of
+from fairsilo.federation import Federation, SiloData, Split, divide, pooled
 from fairsilo.messages import MODEL, Message, Number, Reply, Request
 from fairsilo.models.networks import Output
 from fairsilo.part import Method
@@ -268,6 +268,8 @@ class Replayed:
                 "Replayed(folder, federation=...)"
             )
         self.federation = federation or federation_of(self.trained.experiment)
+        if self.trained.plan.method.pools:
+            self.federation = pooled(self.federation, synthetic_of(self.trained.experiment, self.federation).values())
         if fingerprint(self.trained.plan, self.federation) != facts.get("fingerprint"):
             raise FairsiloError(f"{folder} was trained on other data than its config.yaml gives now")
         self.layout = self.trained.server.silo_layout

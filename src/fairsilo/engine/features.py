@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fairsilo.engine.host import Blueprint
-from fairsilo.federation import Federation, SiloData, Split
+from fairsilo.federation import Federation, MappedSplit, SiloData, Split, in_file, place_of
 from fairsilo.models.backbones import is_backbone
 from fairsilo.models.networks import Staged
 from fairsilo.silo import prepare
@@ -83,10 +83,17 @@ def _why_not(plan: Blueprint, staged: bool, wanted: bool) -> str:
         return f"images are changed at random (data.augment={plan.augment})"
     if plan.method.owners("server_network"):
         return "the server's network sees the images themselves"
-    changing = plan.method.owners("inputs")
+    changing = [*plan.method.owners("inputs"), *(part for part in plan.method.parts if part.reads_images)]
     if changing:
-        return f"{changing[0].name} changes what the network sees"
+        return f"{changing[0].name} works on the images themselves"
     return ""
+
+
+class _Kept(NamedTuple):
+    """Features, and the file they lie in, if they do."""
+
+    features: Tensor
+    path: str = ""
 
 
 class _Keeper:
@@ -100,7 +107,7 @@ class _Keeper:
         self.limit = int(limit * 2**30)
         self.dtype = next(p.dtype for p in network.parameters() if p.requires_grad)
         self.bytes = self.mapped = self.files = 0
-        self.done: dict[int, Tensor] = {}  # silos of one domain share their test set
+        self.done: dict[tuple[object, ...], _Kept] = {}  # silos of one domain share their test set
 
     def silo(self, silo: SiloData) -> SiloData:
         train, validation, test = (self.split(silo.split(name)) for name in ("train", "validation", "test"))
@@ -109,12 +116,13 @@ class _Keeper:
     def split(self, split: Split) -> Split:
         if not len(split):
             return split
-        known = split.inputs.data_ptr()
+        known = place_of(split.inputs)
         if known not in self.done:
             self.done[known] = self._shelved(split.inputs)
-        return Split(self.done[known], split.targets)
+        features, path = self.done[known]
+        return MappedSplit(features, split.targets, path) if path else Split(features, split.targets)
 
-    def _shelved(self, inputs: Tensor) -> Tensor:
+    def _shelved(self, inputs: Tensor) -> _Kept:
         if self.shelf is None:
             return self._features(inputs)
         images = hashlib.sha256(inputs.contiguous().numpy().tobytes()).hexdigest()
@@ -122,32 +130,30 @@ class _Keeper:
         if key in self.shelf.found:
             features = self.shelf.found[key]
             self.bytes += features.numel() * features.element_size()
-            return features
-        files = self.files
-        features = self._features(inputs)
-        if self.files == files:  # a file goes with its run
-            self.shelf.put(key, features)
-        return features
+            return _Kept(features)
+        kept = self._features(inputs)
+        if not kept.path:  # a file goes with its run
+            self.shelf.put(key, kept.features)
+        return kept
 
-    def _features(self, inputs: Tensor) -> Tensor:
-        kept: Tensor | None = None
+    def _features(self, inputs: Tensor) -> _Kept:
+        kept: _Kept | None = None
         for start in range(0, len(inputs), 8 * self.network.block):
             some = prepare(inputs[start : start + 8 * self.network.block], self.device, self.dtype)
             found = self.network.stem_in_blocks(some).cpu()
             if kept is None:
                 kept = self._room((len(inputs), *found.shape[1:]), found.dtype)
-            kept[start : start + len(found)] = found
+            kept.features[start : start + len(found)] = found
         assert kept is not None
         return kept
 
-    def _room(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        count = torch.Size(shape).numel()
-        size = count * dtype.itemsize
+    def _room(self, shape: tuple[int, ...], dtype: torch.dtype) -> _Kept:
+        size = torch.Size(shape).numel() * dtype.itemsize
         self.bytes += size
         if self.bytes <= self.limit or self.folder is None:
-            return torch.empty(shape, dtype=dtype)
+            return _Kept(torch.empty(shape, dtype=dtype))
         self.mapped += size
         self.files += 1
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"features-{self.files:04d}.bin"
-        return torch.from_file(str(path), shared=True, size=count, dtype=dtype).view(shape)
+        path = str(self.folder / f"features-{self.files:04d}.bin")
+        return _Kept(in_file(path, shape, dtype), path)

@@ -83,11 +83,20 @@ class Blueprint:
         if own:
             self._check_size(own.module, "the server's model", federation)
         sample = prepare(federation.silos[0].train.inputs[:1], torch.device(self.device), model.layout.dtype)
-        with torch.no_grad():
-            features = as_output(model.module(sample)).features is not None
+        features = as_output(model.module(sample)).features
         without = tuple(silo.name for silo in federation.silos if not len(silo.validation))
         staged = isinstance(model.module, Staged)
-        facts = Facts(model.layout, self.training, self.task.name, without, features, server_data, staged, synthetic)
+        facts = Facts(
+            layout=model.layout,
+            training=self.training,
+            task=self.task.name,
+            without_validation=without,
+            features=features is not None,
+            trained_features=features is not None and features.requires_grad,
+            server_data=server_data,
+            staged=staged,
+            synthetic=synthetic,
+        )
         self.method.check(facts)
 
     def _check_size(self, module: nn.Module, whose: str, federation: Federation) -> None:

@@ -83,8 +83,8 @@ class Loop:
 
     def _make_server(self, data: Split | None, synthetic: dict[str, Split]) -> Server:
         plan = self.blueprint
-        layout, vector = plan.start()
-        own = plan.server_flat()
+        self.layout, vector = plan.start()  # of the silos' network, with what never leaves them
+        layout, own = self.layout, plan.server_flat()
         plan.check(self.federation, data is not None, bool(synthetic))
         return Server(
             method=plan.method,
@@ -296,9 +296,8 @@ class Loop:
     def _save_personal(self) -> None:
         """Silos' own models as the answers of this round brought them: the last, or the best so far."""
         assert self.store is not None
-        layout = self.blueprint.start()[0] if self.engine.personal else self.server.layout
         for (which, name), vector in self.engine.personal.items():
-            self.store.write_model(("personal", which, name), vector, layout)
+            self.store.write_model(("personal", which, name), vector, self.layout)
         self.engine.personal.clear()
 
     def _restore(self) -> int:

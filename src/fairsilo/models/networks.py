@@ -23,6 +23,15 @@ class Output(NamedTuple):
     extra: Any = None
 
 
+def aligned(output: Output) -> Tensor:
+    """What is compared between models: the network's features, unless it says something else (PromptFL: the classes'
+    text features, since its image features never change)."""
+    extra = output.extra if isinstance(output.extra, dict) else {}
+    features: Tensor | None = extra.get("aligned", output.features)
+    assert features is not None
+    return features.flatten(1)
+
+
 class Network(nn.Module):
     """`features(x) -> z` and `head(z)`: most networks are this."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fairsilo.config import setting
-from fairsilo.models.networks import Output
+from fairsilo.models.networks import Output, aligned
 from fairsilo.part import Part
 from fairsilo.parts.alignment import ALIGNMENTS, adversarial
 from fairsilo.parts.heads import linear_head
@@ -44,11 +44,3 @@ class FeatureAlignment(Part):
             adversary = silo.model.module.get_submodule(f"{AUXILIARY}.{self.name}.adversary")
             return loss + self.align_weight * adversarial(local, fixed, adversary)
         return loss + self.align_weight * ALIGNMENTS[self.align](local, fixed)
-
-
-def aligned(output: Output) -> Tensor:
-    """What is aligned: the network's features, unless it says something else (PromptFL: the classes' text features)."""
-    extra = output.extra if isinstance(output.extra, dict) else {}
-    features: Tensor | None = extra.get("aligned", output.features)
-    assert features is not None
-    return features.flatten(1)

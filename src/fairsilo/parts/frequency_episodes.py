@@ -31,6 +31,7 @@ class FrequencyEpisodes(Part):
     sends = ("once, the low-frequency amplitudes of some of its training images, which go to every silo",)
     keeps = ("the bank of amplitudes at the server",)
     tasks = ("classify",)
+    reads_images = True
 
     window: float = setting(0.1, "half-size of the window as a share of the image", low=0, high=0.5)
     bank: int = setting(32, "images a silo whose amplitudes are shared", low=1)

@@ -46,6 +46,11 @@ class GroupedVit(nn.Module):
         features = self.vit.token(inputs, self.prompts + prompt[:, None])
         return Output(self.head(self.dropout(features)), features, {PROMPT: prompt})
 
+    def uncustomised(self, inputs: Tensor) -> Tensor:
+        """The prediction with the prompts alone, h left out."""
+        prediction: Tensor = self.head(self.dropout(self.vit.token(inputs, self.prompts)))
+        return prediction
+
 
 @dataclass(frozen=True)
 class GroupPrompts(Part):
@@ -68,7 +73,9 @@ class GroupPrompts(Part):
     gc_weight: float = setting(0.5, "of the contrast of prompts (l1)", low=0)
     ra_weight: float = setting(0.1, "of the contrast of features (l2)", low=0)
     variant: str = setting(
-        "paper", "released: l1 = 0.05 to 0.1 over the rounds, l2 = 0.05 with T = 1", choices=("paper", "released")
+        "paper",
+        "released: l1 = 0.05 to 0.1 over the rounds, l2 = 0.05 with T = 1; in round 1 CE with and without h",
+        choices=("paper", "released"),
     )
 
     def network(self, network: nn.Module, classes: tuple[str, ...]) -> nn.Module:
@@ -77,7 +84,11 @@ class GroupPrompts(Part):
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         known, before = silo.scratch.get(CLUSTERS), silo.memory.of(self).get("previous")
         if known is None or before is None:  # the silo's first round
-            return loss
+            if self.variant == "paper" or silo.round > 1:
+                return loss
+            module = silo.model.module
+            assert isinstance(module, GroupedVit)
+            return loss + silo.task.loss(module.uncustomised(batch.inputs), batch.targets)
         received = silo.reference(batch.inputs, silo.start).features
         previous = silo.reference(batch.inputs, before).features
         assert received is not None

@@ -40,8 +40,15 @@ class GroupWeights(Part):
         choices=("received", "epoch", "released"),
     )
     variant: str = setting(
-        "paper", "released: beta = delta (1 - 0.9^r), clusters' losses weighted by data", choices=("paper", "released")
+        "paper",
+        "released: beta = delta (1 - 0.9^r), clusters' losses weighted by data, loss_source as released",
+        choices=("paper", "released"),
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.variant == "released":
+            object.__setattr__(self, "loss_source", "released")
 
     def begin(self, silo: Silo) -> None:
         if self.loss_source != "epoch":

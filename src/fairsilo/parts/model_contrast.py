@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairsilo.config import setting
 from fairsilo.messages import Message
-from fairsilo.models.networks import Output
+from fairsilo.models.networks import Output, aligned
 from fairsilo.part import Part
 from fairsilo.silo import Batch, Silo
 
@@ -34,12 +34,9 @@ class ModelContrast(Part):
             silo.scratch[f"{self.name}.previous"] = silo.untrained()
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
-        received = silo.reference(batch.inputs, silo.start).features
-        previous = silo.reference(batch.inputs, silo.scratch[f"{self.name}.previous"]).features
-        assert output.features is not None
-        assert received is not None
-        assert previous is not None
-        return loss + self.mu * contrast(output.features, received, previous, self.temperature)
+        received = aligned(silo.reference(batch.inputs, silo.start))
+        previous = aligned(silo.reference(batch.inputs, silo.scratch[f"{self.name}.previous"]))
+        return loss + self.mu * contrast(aligned(output), received, previous, self.temperature)
 
     def finish(self, silo: Silo, update: Message) -> None:
         silo.memory.of(self)["previous"] = silo.model.read()

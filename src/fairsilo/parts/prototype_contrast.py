@@ -12,6 +12,7 @@ from torch import Tensor
 from fairsilo.config import setting
 from fairsilo.models.networks import Output
 from fairsilo.part import Part
+from fairsilo.round import task_loss
 from fairsilo.silo import Batch, Silo
 
 
@@ -24,6 +25,7 @@ class PrototypeContrast(Part):
     formula = "alpha_t mean_b -log(exp(cos(z, P_y)/T) / sum_c exp(cos(z, P_c)/T)) + (1 - alpha_t) CE"
     tasks = ("classify",)
     needs = ("prototypes",)
+    pulls_features = True
 
     temperature: float = setting(1.0, "of the contrast", low=0, open_low=True)
 
@@ -34,7 +36,7 @@ class PrototypeContrast(Part):
         assert output.features is not None
         share = 1 - (silo.round - 1) / (silo.rounds - 1) if silo.rounds > 1 else 1.0
         near = prototype_contrast(output.features, batch.targets, means, known, self.temperature)
-        plain = silo.task.loss(output.prediction, batch.targets)
+        plain = task_loss(silo, output, batch)
         return loss + share * (near - plain)  # whatever other parts added stays as it was
 
 

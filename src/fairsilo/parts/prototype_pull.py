@@ -27,6 +27,7 @@ class PrototypePull(Part):
     keeps = ("without share_model, its whole model at the silo",)
     tasks = ("classify",)
     needs = ("prototypes",)
+    pulls_features = True
 
     mu: float = setting(2.0, "strength of the pull", low=0)
     share_model: bool = setting(True, "average the model too; without, silos exchange prototypes alone")
