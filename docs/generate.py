@@ -19,6 +19,8 @@ GENERATED = (
 NEEDS = {
     "needs_validation": "validation samples at every silo (`data.validation` above 0)",
     "needs_features": "a network that returns features beside its prediction",
+    "pulls_features": "a network whose features are trained, not frozen",
+    "reads_images": "the images themselves (features of a frozen backbone are not kept)",
     "needs_server_data": "data at the server (`data.server=PATH`, or the images of `data.synthetic`)",
     "needs_synthetic": "synthetic images (`data.synthetic=glyphs`, `folder:PATH` or `diffusion:MODEL`)",
 }
