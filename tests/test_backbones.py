@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import shutil
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +28,16 @@ from fairsilo.errors import FairsiloError
 from fairsilo.federation import Federation, pooled
 from fairsilo.methods import CATALOGUE
 from fairsilo.models import backbones
-from fairsilo.models.backbones import ClipNetwork, VitNetwork, backbone_network
+from fairsilo.models.backbones import Backbone, ClipNetwork, VitNetwork, backbone_network
 from fairsilo.parts.image_adapter import contrastive
 from fairsilo.parts.offsite import emulated
 from fairsilo.parts.prompt_context import PromptedClip
 from fairsilo.parts.server_tuning import ServerTuning
+from fairsilo.parts.visual_prompts import PromptedVit
 from fairsilo.silo import prepare
 from fairsilo.store import Store
 
+SHIPPED_CLIP = Path(backbones.__file__).parent / "pretrained" / "tiny-clip"
 SHORT = dataclasses.replace(tiny.TRAINING, rounds=2)
 
 
@@ -112,6 +117,51 @@ def test_images_are_normalised_as_the_weights_were_trained(places: dict[str, str
     torch.testing.assert_close(vit.pixels(2 * x - 1), (x - mean) / deviation)
 
 
+def changed(place: str, folder: Path, *without: str) -> Path:
+    """A copy of a backbone to be spoilt, without some of its files."""
+    shutil.copytree(place.partition(":")[2], folder, ignore=shutil.ignore_patterns(*without))
+    return folder
+
+
+def set_config(folder: Path, tower: str | None = None, **values: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (config[tower] if tower else config).update(values)
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def test_normalisation_is_found_where_whole_processors_are_saved(places: dict[str, str], tmp_path: Path) -> None:
+    folder = changed(places["clip"], tmp_path / "clip")
+    tiny_backbones.write_pixels(folder, 0.1, 0.2)
+    nested = {"image_processor": {"image_mean": [0.4, 0.5, 0.6], "image_std": [0.2, 0.25, 0.3]}}
+    (folder / "processor_config.json").write_text(json.dumps(nested))
+    assert backbones._pixels("clip", str(folder)) == ((0.4, 0.5, 0.6), (0.2, 0.25, 0.3))
+    flat = changed(places["clip"], tmp_path / "flat")
+    (flat / "processor_config.json").write_text('{"processor_class": "CLIPProcessor"}')  # as older versions wrote it
+    assert backbones._pixels("clip", str(flat)) == (3 * (0.5,), 3 * (0.5,))
+    (flat / "processor_config.json").write_text("version https://git-lfs.github.com/spec/v1")
+    backbones._pixels.cache_clear()
+    assert "the processor_config.json of the backbone" in refused(f"clip:{flat}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "mean", "deviation"),
+    [
+        ("clip", (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)),
+        ("vit", (0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+        ("resnet", (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    ],
+)
+def test_where_nothing_says_images_are_normalised_as_is_usual_for_the_kind(
+    kind: str, mean: tuple[float, ...], deviation: tuple[float, ...], places: dict[str, str], tmp_path: Path
+) -> None:
+    folder = changed(places[kind], tmp_path / kind, "preprocessor_config.json")
+    network = backbone_network(f"{kind}:{folder}", 3)
+    assert isinstance(network, Backbone)
+    x = torch.rand(2, 3, 8, 8)
+    expected = (x - torch.tensor(mean).view(1, 3, 1, 1)) / torch.tensor(deviation).view(1, 3, 1, 1)
+    torch.testing.assert_close(network.pixels(2 * x - 1), expected)
+
+
 def refused(name: str) -> str:
     with pytest.raises(FairsiloError) as problem:
         backbone_network(name, 3)
@@ -138,6 +188,135 @@ def test_weights_that_lack_tensors_are_refused(places: dict[str, str], tmp_path:
     tensors.pop(next(name for name in tensors if "layernorm.weight" in name))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     assert "lack 1 tensors, such as layernorm.weight" in refused(f"vit:{folder}")
+
+
+LFS_POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda file: file.write_bytes(file.read_bytes()[:-100]), "cannot be loaded: SafetensorError: "),
+        (lambda file: file.write_text(LFS_POINTER), "cannot be loaded: SafetensorError: "),
+        (lambda file: file.rename(file.with_name("pytorch_model.bin")).write_text(LFS_POINTER), "cannot be loaded: "),
+        (lambda file: file.rename(file.with_name("pytorch_model.bin")).write_text(""), "cannot be loaded: EOFError"),
+        (lambda file: set_config(file.parent, hidden_size=32), "tensors differ, such as embeddings.cls_token"),
+        (lambda file: set_config(file.parent, hidden_size="wide"), "cannot be loaded: "),
+        (lambda file: file.with_name("config.json").write_text("[]"), "cannot be loaded: "),
+    ],
+    ids=["cut short", "pointer", "pickled pointer", "empty", "another width", "no width", "no config"],
+)
+def test_damaged_weights_are_one_sentence(
+    spoil: Callable[[Path], object], sentence: str, places: dict[str, str], tmp_path: Path
+) -> None:
+    folder = changed(places["vit"], tmp_path / "vit")
+    spoil(folder / "model.safetensors")
+    with pytest.raises(FairsiloError, match=sentence) as problem:
+        backbone_network(f"vit:{folder}", 3)
+    assert str(problem.value).startswith(f"the weights of the backbone vit:{folder} ")
+    assert "\n" not in str(problem.value)
+
+
+def write_foreign_vocabulary(folder: Path) -> None:
+    """As many tokens as there were, and the same end, but none for our letters."""
+    vocabulary = json.loads((folder / "vocab.json").read_text())
+    foreign = {token if "text|>" in token else chr(0x4E00 + number): number for token, number in vocabulary.items()}
+    (folder / "vocab.json").write_text(json.dumps(foreign))
+
+
+@pytest.mark.parametrize(
+    ("without", "spoil", "reason"),
+    [
+        (["vocab.json", "merges.txt", "*token*"], None, "it has 2 tokens, and the text encoder 190"),
+        (["vocab.json", "merges.txt"], None, "it has 2 tokens, and the text encoder 190"),
+        (
+            ["vocab.json", "merges.txt", "*token*"],
+            lambda folder: [
+                shutil.copy(file, folder) for file in (SHIPPED_CLIP / "vocab.json", SHIPPED_CLIP / "merges.txt")
+            ],
+            "it has 806 tokens, and the text encoder 190",
+        ),
+        ([], write_foreign_vocabulary, "'cat' and 'dog' are the same to it"),
+        (
+            [],
+            lambda folder: set_config(folder, "text_config", eos_token_id=7),
+            "its texts do not end as those of the text encoder",
+        ),
+    ],
+    ids=["no files", "no vocabulary", "too large", "same words", "another end"],
+)
+def test_a_tokenizer_that_is_not_the_weights_own_is_refused(
+    without: list[str], spoil: Callable[[Path], object] | None, reason: str, places: dict[str, str], tmp_path: Path
+) -> None:
+    folder = changed(places["clip"], tmp_path / "clip", *without)
+    if spoil:
+        spoil(folder)
+    for how in ("clip-zero-shot", "promptfl"):
+        with pytest.raises(FairsiloError) as problem:
+            tiny.plan(how, model=f"clip:{folder}").flat()
+        start = f"the tokenizer of clip:{folder} is missing or does not belong to the weights: "
+        assert str(problem.value) == start + reason
+
+
+def test_a_damaged_tokenizer_is_one_sentence(places: dict[str, str], tmp_path: Path) -> None:
+    folder = changed(places["clip"], tmp_path / "clip")
+    (folder / "vocab.json").write_text(LFS_POINTER)
+    with pytest.raises(FairsiloError, match=r"the tokenizer of clip:.* cannot be loaded: Exception: Error while"):
+        tiny.plan("promptfl", model=f"clip:{folder}").flat()
+
+
+def test_the_end_that_old_configs_give_is_accepted(places: dict[str, str], tmp_path: Path) -> None:
+    """OpenAI's own say 2, and mean the highest number."""
+    folder = changed(places["clip"], tmp_path / "clip")
+    set_config(folder, "text_config", eos_token_id=2)
+    old, new = backbone_network(f"clip:{folder}", 3), backbone_network(places["clip"], 3)
+    assert isinstance(old, ClipNetwork)
+    assert isinstance(new, ClipNetwork)
+    assert torch.equal(old.prompts(["cat", "dog"]), new.prompts(["cat", "dog"]))
+
+
+def test_underscores_in_class_names_are_spaces(places: dict[str, str]) -> None:
+    clip = backbone_network(places["clip"], 2)
+    assert isinstance(clip, ClipNetwork)
+    assert torch.equal(clip.tokens(["a big__alarm_clock", "7", "_"]), clip.tokens(["a big alarm clock", "7", "_"]))
+    assert clip.tokens(["_"]).shape == (1, 3)  # a class of that name keeps it
+    assert torch.equal(clip.prompts(["alarm_clock", "mug"]), clip.prompts(["alarm clock", "mug"]))
+    one, other = (PromptedClip(clip, (name, "mug"), 4).get_buffer("tokens") for name in ("alarm_clock", "alarm clock"))
+    assert torch.equal(one, other)
+
+
+def test_class_prompts_are_encoded_once(places: dict[str, str]) -> None:
+    seen: list[int] = []
+    shared = backbones._loaded("clip", places["clip"].removeprefix("clip:"))
+    handle = shared.text_model.register_forward_hook(lambda *_: seen.append(1))
+    try:
+        plan = tiny.plan("fedclip", model=places["clip"], classes=("one", "two", "three of them"))
+        first, second = (plan.flat().module.get_buffer("texts") for _ in range(2))
+        assert len(seen) == 1
+        expected = second.clone()
+        first.zero_()
+        assert torch.equal(second, expected)
+        assert torch.equal(plan.flat().module.get_buffer("texts"), expected)
+        clip = backbone_network(places["clip"], 3)
+        assert isinstance(clip, ClipNetwork)
+        assert not torch.equal(clip.prompts(plan.names, "the {}"), expected)  # another template
+        assert not torch.equal(clip.prompts(("1", *plan.names[1:]), "a picture of a {}"), expected)  # other classes
+        assert len(seen) == 3
+    finally:
+        handle.remove()
+    torch.testing.assert_close(
+        expected, F.normalize(clip.encode(clip.tokens([f"a picture of a {name}" for name in plan.names])), dim=1)
+    )
+
+
+def test_the_shipped_weights_and_their_card_are_packaged() -> None:
+    root = Path(__file__).parent.parent
+    settings = tomllib.loads((root / "pyproject.toml").read_text())
+    package = root / "src" / "fairsilo"
+    patterns = settings["tool"]["setuptools"]["package-data"]["fairsilo"]
+    packaged = {file for pattern in patterns for file in package.glob(pattern)}
+    assert SHIPPED_CLIP.parent / "README.md" in packaged
+    assert {file for file in SHIPPED_CLIP.parent.rglob("*") if file.is_file()} <= packaged
 
 
 def test_prompts_that_do_not_fit_are_named(places: dict[str, str]) -> None:
@@ -170,6 +349,22 @@ def test_what_does_not_go_together_is_said(
 def test_an_image_size_the_backbone_cannot_take_is_said(places: dict[str, str], people: Federation) -> None:
     with pytest.raises(FairsiloError, match=r"the images are 6x6, and vit:.* takes 8x8; set data.size=8"):
         tiny.plan("vpt", model=places["vit"]).check(people, False)
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"), [("vpt", "vit"), ("fedavg", "vit"), ("fedclip", "clip"), ("fedavg", "resnet")]
+)
+@pytest.mark.parametrize("channels", [2, 4])
+def test_images_with_other_channels_than_a_backbones_are_refused(
+    how: str, kind: str, channels: int, places: dict[str, str]
+) -> None:
+    people = tiny_backbones.enlarged(tiny.federation(), channels=channels)
+    with pytest.raises(
+        FairsiloError, match=rf"the images have {channels} channels, and {kind}:.* takes 3 \(RGB\), or 1"
+    ):
+        tiny.plan(how, model=places[kind], channels=channels).check(people, False)
+    grey = tiny_backbones.enlarged(tiny.federation(), channels=1)
+    tiny.plan(how, model=places[kind], channels=1).check(grey, False)
 
 
 # ----------------------------------------------------------------------------------------------------------- training
@@ -244,7 +439,7 @@ def test_runs_beside_each_other_share_features(
     [
         ("vpt", "vit", {}, "what is trained stands inside the encoder"),
         ("fedclip", "clip", {"augment": "crop"}, "images are changed at random"),
-        ("fedclip | harmofl", "clip", {}, "amplitude-norm changes what the network sees"),
+        ("fedclip | harmofl", "clip", {}, "amplitude-norm works on the images themselves"),
     ],
 )
 def test_where_features_cannot_be_kept_it_is_said(
@@ -326,6 +521,30 @@ def test_prompts_stand_beside_the_patches_of_each_image(places: dict[str, str], 
     torch.testing.assert_close(found, vit.token(x, prompts.expand(len(x), -1, -1)))
     assert not torch.allclose(found, vit.token(x))
     assert len(vit.pretrained.embeddings._forward_hooks) == 0
+
+
+def test_a_frozen_backbone_is_never_in_training_mode(
+    places: dict[str, str], people8: Federation, tmp_path: Path
+) -> None:
+    """Its dropout, where it has any, is no part of what is trained."""
+    x = images(people8)
+    model = f"vit:{tiny_backbones.write_vit(tmp_path / 'vit', dropout=0.5)}"
+    flat = tiny.plan("vpt(head_dropout=0)", model=model).flat()
+    assert isinstance(flat.module, PromptedVit)
+    flat.train()
+    assert flat.module.dropout.training
+    trained = flat.module(x).prediction
+    flat.eval()
+    assert torch.equal(trained, flat.module(x).prediction)
+    folder = changed(places["clip"], tmp_path / "clip")
+    set_config(folder, "text_config", attention_dropout=0.5)
+    prompted = tiny.plan("promptfl", model=f"clip:{folder}").flat()
+    assert isinstance(prompted.module, PromptedClip)
+    prompted.train()
+    assert torch.equal(prompted.module.texts(), prompted.module.texts())
+    whole = tiny.plan("fedavg", model=model).flat()  # nothing is frozen here
+    whole.train()
+    assert not torch.equal(whole.module(x).prediction, whole.module(x).prediction)
 
 
 def test_lora_and_offsite_start_as_clip_itself(places: dict[str, str], people8: Federation) -> None:
@@ -411,6 +630,30 @@ def test_half_precision_is_the_backbones_alone(
     assert half.layout.dtype == torch.float32
     assert not torch.equal(one.features, other.features)
     torch.testing.assert_close(one.features, other.features, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.filterwarnings("ignore")  # as above
+def test_half_precision_reaches_the_text_encoder_where_prompts_are_trained(places: dict[str, str]) -> None:
+    before = torch.backends.mkldnn.enabled
+    full, half = (
+        tiny.plan("promptfl", model=places["clip"], precision=p).flat().module for p in ("float32", "bfloat16")
+    )
+    assert isinstance(full, PromptedClip)
+    assert isinstance(half, PromptedClip)
+    weights = torch.randn(12)
+    found = []
+    for module in (full, half):
+        texts = module.texts()
+        (texts @ weights).square().sum().backward()
+        assert texts.dtype == torch.float32
+        assert module.context.grad is not None
+        found.append((texts.detach(), module.context.grad.clone()))
+    plain = [module.clip.prompts(["cat", f"dog{number}"])[0] for number, module in enumerate((full, half))]
+    torch.backends.mkldnn.enabled = before
+    for one, other in zip(*found, strict=True):
+        assert not torch.equal(one, other)
+        assert F.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.99
+    torch.testing.assert_close(plain[0], plain[1], rtol=1e-5, atol=1e-6)  # prompts nobody trains stay exact
 
 
 # --------------------------------------------------------------------------------------- laws, for what has a backbone

@@ -37,18 +37,25 @@ def write_clip(folder: Path, size: int = 8, layers: int = 2) -> Path:
     settings = {"tokenizer_class": "CLIPTokenizer", "model_max_length": 40, **special}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "special_tokens_map.json").write_text(json.dumps(special))
+    return write_pixels(folder)
+
+
+def write_pixels(folder: Path, mean: float = 0.5, deviation: float = 0.5) -> Path:
+    """With 0.5 images stay in [-1, 1]."""
+    settings = {"image_mean": 3 * [mean], "image_std": 3 * [deviation]}
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
     return folder
 
 
-def write_vit(folder: Path, size: int = 8) -> Path:
+def write_vit(folder: Path, size: int = 8, dropout: float = 0.0) -> Path:
     import transformers
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
         shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-        config = transformers.ViTConfig(**shape, image_size=size, patch_size=4)
+        config = transformers.ViTConfig(**shape, image_size=size, patch_size=4, hidden_dropout_prob=dropout)
         transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(folder)
-    return folder
+    return write_pixels(folder)
 
 
 def write_resnet(folder: Path) -> Path:
@@ -58,14 +65,15 @@ def write_resnet(folder: Path) -> Path:
         torch.manual_seed(0)
         config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
         transformers.ResNetModel(config).save_pretrained(folder)
-    return folder
+    return write_pixels(folder)
 
 
-def enlarged(people: Federation, size: int = 8) -> Federation:
-    """The tiny federation with images of another size."""
+def enlarged(people: Federation, size: int = 8, channels: int = 3) -> Federation:
+    """The tiny federation with images of another size; past the third, channels come again."""
 
     def split(one: Split) -> Split:
-        return Split(F.interpolate(one.inputs.float(), size=(size, size)).to(torch.uint8), one.targets)
+        images = F.interpolate(one.inputs.float(), size=(size, size)).to(torch.uint8)
+        return Split(images[:, torch.arange(channels) % 3], one.targets)
 
     def silo(one: SiloData) -> SiloData:
         return SiloData(one.name, one.domain, split(one.train), split(one.validation), split(one.test))

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -69,13 +69,22 @@ def _loaded(kind: str, source: str) -> Any:
     # eager attention can be differentiated twice, which FedMix does
     extra = {"add_pooling_layer": False, "attn_implementation": "eager"} if kind == "vit" else {}
     try:
-        model, found = loader.from_pretrained(source, output_loading_info=True, dtype=torch.float32, **extra)
-    except (OSError, ValueError) as problem:
-        reason = " ".join(str(problem).split("\n")[0].split())[:200]
+        # shapes that do not fit would be an error that points to a log, which is off; below they are named instead
+        model, found = loader.from_pretrained(
+            source, output_loading_info=True, dtype=torch.float32, ignore_mismatched_sizes=True, **extra
+        )
+    except Exception as problem:  # a damaged file or a wrong config: each of the libraries has errors of its own for it
         where = "" if local else f"; {source} is no folder here, so they were looked for on the Hub"
         raise FairsiloError(
-            f"the weights of the backbone {kind}:{source} cannot be loaded{where}: {reason}"
+            f"the weights of the backbone {kind}:{source} cannot be loaded{where}: {_reason(problem)}"
         ) from problem
+    # names, or names with shapes, depending on the version
+    unfit = [key if isinstance(key, str) else key[0] for key in found["mismatched_keys"]]
+    if unfit:
+        raise FairsiloError(
+            f"the weights of the backbone {kind}:{source} are not of the shape that its config.json says: "
+            f"{len(unfit)} tensors differ, such as {min(unfit)}"
+        )
     missing = [key for key in found["missing_keys"] if "position_ids" not in key]
     if missing:
         raise FairsiloError(
@@ -84,29 +93,81 @@ def _loaded(kind: str, source: str) -> Any:
     return model.eval().requires_grad_(False)
 
 
+def _reason(problem: Exception) -> str:
+    """An error of the loader's in one line; with its name where it may be hardly a sentence, such as a missing key."""
+    said = " ".join(str(problem).split())[:200]
+    plain = said and isinstance(problem, (OSError, ValueError))
+    return said if plain else f"{type(problem).__name__}: {said}".rstrip(": ")
+
+
 @cache
 def _tokenizer(source: str) -> Any:
     import transformers
 
     try:
-        return transformers.AutoTokenizer.from_pretrained(source)
-    except (OSError, ValueError) as problem:
-        reason = " ".join(str(problem).split("\n")[0].split())[:200]
-        raise FairsiloError(f"the tokenizer of clip:{source} cannot be loaded: {reason}") from problem
+        tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    except Exception as problem:  # a damaged file: as with the weights
+        raise FairsiloError(f"the tokenizer of clip:{source} cannot be loaded: {_reason(problem)}") from problem
+    wrong = _foreign(tokenizer, _loaded("clip", source).config.text_config)
+    if wrong:
+        raise FairsiloError(f"the tokenizer of clip:{source} is missing or does not belong to the weights: {wrong}")
+    return tokenizer
+
+
+def _foreign(tokenizer: Any, config: Any) -> str:
+    """What shows that a tokenizer is not the weights' own: without its files `transformers` makes an empty one."""
+    known, taken = len(tokenizer), int(config.vocab_size)
+    if known > taken or 2 * known < taken:  # embeddings may be filled up to a round number
+        return f"it has {known} tokens, and the text encoder {taken}"
+    one, other = (list(tokenizer(word)["input_ids"]) for word in ("cat", "dog"))
+    if one == other:
+        return "'cat' and 'dog' are the same to it"
+    # CLIP reads a text's features at its end; an end numbered 2 is from before transformers knew the number, and
+    # stands for the highest one
+    end = max(one) if config.eos_token_id == 2 else config.eos_token_id
+    if end not in one or one.index(end) != len(one) - 1:
+        return "its texts do not end as those of the text encoder"
+    return ""
+
+
+# text features of class prompts by source, prompts and device: the encoder is frozen, so they never change
+_class_features: dict[tuple[str, tuple[str, ...], torch.device], Tensor] = {}
 
 
 @cache
-def _pixels(source: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and deviation that the weights were trained with; where nothing says, images stay in [-1, 1]."""
+def _pixels(kind: str, source: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation that the weights were trained with.
+
+    They are looked for where `transformers` does: in processor_config.json, which whole processors are saved to, then
+    in preprocessor_config.json. Where neither says, they are those that most weights of the kind were trained with:
+    OpenAI's for CLIP, 0.5 for ViT (images stay in [-1, 1]), ImageNet's for ResNet.
+    """
+    from transformers import image_utils
+
+    known: Any = image_utils
+    usual = {
+        "clip": (known.OPENAI_CLIP_MEAN, known.OPENAI_CLIP_STD),
+        "vit": (known.IMAGENET_STANDARD_MEAN, known.IMAGENET_STANDARD_STD),
+        "resnet": (known.IMAGENET_DEFAULT_MEAN, known.IMAGENET_DEFAULT_STD),
+    }[kind]
+    found = _settings(source, "preprocessor_config.json")
+    found.update(_settings(source, "processor_config.json").get("image_processor") or {})
+    mean, deviation = found.get("image_mean") or usual[0], found.get("image_std") or usual[1]
+    return tuple(mean), tuple(deviation)
+
+
+def _settings(source: str, name: str) -> dict[str, Any]:
+    """A file of settings beside the weights; empty where there is none."""
     from transformers.utils.hub import cached_file
 
     try:
-        path = cached_file(source, "preprocessor_config.json", _raise_exceptions_for_missing_entries=False)
+        path = cached_file(source, name, _raise_exceptions_for_missing_entries=False)
     except (OSError, ValueError):
         path = None
-    found = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
-    half = (0.5, 0.5, 0.5)
-    return tuple(found.get("image_mean", half)), tuple(found.get("image_std", half))
+    try:
+        return dict(json.loads(Path(path).read_text(encoding="utf-8"))) if path else {}
+    except (TypeError, ValueError) as problem:
+        raise FairsiloError(f"the {name} of the backbone {source} is no JSON object: {_reason(problem)}") from problem
 
 
 class Backbone(nn.Module):
@@ -114,12 +175,13 @@ class Backbone(nn.Module):
 
     kind = ""
     short_floats = False  # the backbone computes in bfloat16; what comes out is float32 again
+    frozen = True  # the weights are the shared ones; otherwise a copy, of which something is trained
 
     def __init__(self, source: str, classes: int) -> None:
         super().__init__()
         self.source, self.classes = source, classes
         self.pretrained = _loaded(self.kind, source)
-        mean, deviation = (torch.tensor(values).view(1, -1, 1, 1) for values in _pixels(source))
+        mean, deviation = (torch.tensor(values).view(1, -1, 1, 1) for values in _pixels(self.kind, source))
         self.register_buffer("mean", 2 * mean - 1, persistent=False)  # inputs lie in [-1, 1], not in [0, 1]
         self.register_buffer("deviation", 2 * deviation, persistent=False)
 
@@ -128,8 +190,19 @@ class Backbone(nn.Module):
         """The side of the images it takes; None: any."""
         return int(self.pretrained.config.image_size)
 
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.frozen:
+            self.pretrained.eval()  # some have dropout, which is no module with weights of its own
+        return self
+
     def pixels(self, inputs: Tensor) -> Tensor:
-        if inputs.shape[1] == 1:
+        channels = inputs.shape[1]
+        if channels not in (1, 3):
+            raise FairsiloError(
+                f"the images have {channels} channels, and {self.kind}:{self.source} takes 3 (RGB), or 1 (grey)"
+            )
+        if channels == 1:
             inputs = inputs.expand(-1, 3, -1, -1)
         return (inputs - self.get_buffer("mean")) / self.get_buffer("deviation")
 
@@ -162,7 +235,7 @@ class VitNetwork(Backbone):
         return Output(self.head(features), features)
 
     def whole(self) -> nn.Module:
-        self.pretrained = copy.deepcopy(self.pretrained).requires_grad_(True)
+        self.pretrained, self.frozen = copy.deepcopy(self.pretrained).requires_grad_(True), False
         return self
 
 
@@ -187,7 +260,7 @@ class ResnetNetwork(Backbone):
         return Output(self.head(features), features)
 
     def whole(self) -> nn.Module:
-        self.pretrained = copy.deepcopy(self.pretrained).requires_grad_(True)
+        self.pretrained, self.frozen = copy.deepcopy(self.pretrained).requires_grad_(True), False
         return self
 
 
@@ -222,8 +295,12 @@ class ClipNetwork(Backbone):
         return out.float() if self.short_floats else out
 
     def tokens(self, texts: Sequence[str], more: int = 0) -> Tensor:
-        """Token numbers, padded to one length; a text too long for the encoder (with `more` to come) is named."""
+        """Token numbers, padded to one length; a text too long for the encoder (with `more` to come) is named.
+
+        Classes are often named after folders: an underscore between two words (alarm_clock) is read as a space.
+        """
         tokenizer = _tokenizer(self.source)
+        texts = [re.sub(r"(?<=[^\W_])_+(?=[^\W_])", " ", text) for text in texts]
         longest = int(self.pretrained.config.text_config.max_position_embeddings)
         for text in texts:
             length = len(tokenizer(text)["input_ids"]) + more
@@ -231,28 +308,40 @@ class ClipNetwork(Backbone):
                 raise FairsiloError(
                     f"the prompt {text!r} has {length} tokens, and the text encoder takes at most {longest}"
                 )
-        found: Tensor = tokenizer(list(texts), padding=True, return_tensors="pt")["input_ids"]
+        found: Tensor = tokenizer(texts, padding=True, return_tensors="pt")["input_ids"]
         return found
 
     def encode(self, tokens: Tensor, context: Tensor | None = None) -> Tensor:
         """Projected text features; a context replaces the embedded tokens after the first."""
-        with _context(self.pretrained.text_model.embeddings.token_embedding, context):
-            pooled = self.pretrained.text_model(input_ids=tokens.to(self.scale.device)).pooler_output
-        out: Tensor = self.pretrained.text_projection(pooled)
-        return out
+        tokens = tokens.to(self.scale.device)
+        with self.arithmetic(tokens):
+            out = _read(self.pretrained, tokens, context)
+        return out.float() if self.short_floats else out
 
     @torch.no_grad()
     def prompts(self, classes: Sequence[str], template: str = TEMPLATE) -> Tensor:
-        """Unit text features of the classes' prompts."""
+        """Unit text features of the classes' prompts, a copy; they are computed once, always in float32."""
         if "{}" not in template:
             raise FairsiloError(f"the template {template!r} has no {{}} for the class")
-        return nn.functional.normalize(self.encode(self.tokens([template.format(name) for name in classes])), dim=1)
+        texts, device = tuple(template.format(name) for name in classes), self.scale.device
+        if (self.source, texts, device) not in _class_features:
+            features = _read(self.pretrained, self.tokens(texts).to(device))
+            _class_features[self.source, texts, device] = nn.functional.normalize(features, dim=1)
+        return _class_features[self.source, texts, device].clone()
 
     def forward(self, inputs: Tensor) -> Output:
         raise FairsiloError("CLIP alone is not trained: compose the method with fedclip, promptfl or clip-zero-shot")
 
     def whole(self) -> nn.Module:
         raise FairsiloError("CLIP alone is not trained: compose the method with fedclip, promptfl or clip-zero-shot")
+
+
+def _read(pretrained: Any, tokens: Tensor, context: Tensor | None = None) -> Tensor:
+    """What CLIP's text encoder makes of tokens, in whatever arithmetic it is called in."""
+    with _context(pretrained.text_model.embeddings.token_embedding, context):
+        pooled = pretrained.text_model(input_ids=tokens).pooler_output
+    out: Tensor = pretrained.text_projection(pooled)
+    return out
 
 
 def similarities(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
@@ -266,7 +355,7 @@ class PromptClassifier(nn.Module):
     def __init__(self, clip: ClipNetwork, texts: Tensor, pretrained: nn.Module) -> None:
         super().__init__()
         self.clip = clip
-        self.clip.pretrained = pretrained
+        self.clip.pretrained, self.clip.frozen = pretrained, False
         self.register_buffer("texts", texts, persistent=False)
 
     def forward(self, inputs: Tensor) -> Output:
