@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,9 +18,13 @@ from PIL import Image
 from torch import Tensor
 
 import tiny
-from fairsilo.config import TrainSettings
+from fairsilo import experiment as work
+from fairsilo.config import TrainSettings, experiment
+from fairsilo.data.dataset import UNDECIDED, Dataset, Domain
 from fairsilo.data.glyphs import CLASSES, glyphs
-from fairsilo.data.synthetic import STROKES, STYLES, Easel, bad_ones, make_synthetic, prompt
+from fairsilo.data.newcomer import read_newcomer
+from fairsilo.data.packed import write_packed
+from fairsilo.data.synthetic import STROKES, STYLES, TOKEN, Easel, bad_ones, make_synthetic, prompt
 from fairsilo.engine.base import Engine
 from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Event, History, Listener, Loop, silent
@@ -38,6 +43,7 @@ from fairsilo.round import open_evaluation, open_round
 from fairsilo.silo import Memory, prepare
 from fairsilo.store import Store
 from fairsilo.vectors import FlatModel, Layout
+from test_cli import call
 from tiny_backbones import write_clip
 
 TRAINING = TrainSettings(rounds=2, epochs=2, batch_size=8, lr=0.05)
@@ -658,3 +664,191 @@ def test_a_diffusion_model_is_asked_by_the_paper_s_templates(
     with pytest.raises(FairsiloError, match="the diffusion model broken cannot be loaded: no such model"):
         make_synthetic("diffusion:broken", digits, 0.25, 0.0, 0)
     assert prompt("real_world", "mug") == "a photograph of mug in real world style"
+
+
+# ------------------------------------------------------------------------------- images given to the server, whole runs
+def packed_domain(name: str, shift: float, seed: int, count: int = 24) -> Domain:
+    split = larger(tiny.samples(count, shift, seed))
+    return Domain(name, split.inputs, split.targets, torch.full((count,), UNDECIDED, dtype=torch.int8))
+
+
+@pytest.fixture(scope="module")
+def animals(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three domains of the user's, 8 x 8."""
+    folder = tmp_path_factory.mktemp("animals")
+    names = ("ink", "paint", "stamp")
+    domains = {name: packed_domain(name, 20.0 * place, place, 48) for place, name in enumerate(names)}
+    write_packed(Dataset("animals", ("cat", "dog", "cow"), domains), folder)
+    return folder
+
+
+def write_classes(path: Path, names: tuple[str, ...], each: int = 2) -> Path:
+    """PATH/class/image; red says the class's place among the names."""
+    for number, name in enumerate(names):
+        (path / name).mkdir(parents=True)
+        for index in range(each):
+            Image.new("RGB", (20, 20), (40 * number, 9, 9)).save(path / name / f"{index}.png")
+    return path
+
+
+@pytest.fixture
+def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A diffusion package whose model never draws the same twice, as on another machine; all prompts it was given."""
+    asked: list[str] = []
+
+    class Moody(Pipeline):
+        def __call__(self, prompt: list[str], generator: list[torch.Generator]) -> Any:
+            asked.extend(prompt)
+            return SimpleNamespace(images=[Image.new("RGB", (64, 64), (len(asked) % 256, 0, 0)) for _ in prompt])
+
+    monkeypatch.setitem(sys.modules, "diffusers", SimpleNamespace(DiffusionPipeline=Moody))  # type: ignore[arg-type]
+    return asked
+
+
+def settings_of(animals: Path, how: str = "fedavg", **data: Any) -> dict[str, Any]:
+    training = {"rounds": 2, "epochs": 1, "batch_size": 8, "lr": 0.1}
+    return {
+        "method": how,
+        "model": "tiny:TinyNet",
+        "data": {"packed": str(animals), **data},
+        "train": training,
+        "engine": {"name": "sequential"},
+    }
+
+
+def server_split(people: Federation, path: Path) -> Split:
+    found = work.server_data_of(experiment({"data.server": str(path)}), people)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("places", [(".",), ("web",), ("web", "books")])
+def test_images_of_the_server_need_no_domains(tmp_path: Path, silos: Federation, places: tuple[str, ...]) -> None:
+    for place in places:
+        write_classes(tmp_path / place, ("dog", "cow", "cat"))
+    split = server_split(silos, tmp_path)
+    assert split.inputs.shape == (6 * len(places), 3, 8, 8)
+    assert split.inputs.dtype == torch.uint8
+    named = [("dog", "cow", "cat")[red // 40] for red in split.inputs[:, 0, 0, 0].tolist()]
+    assert [silos.classes[label] for label in split.targets.tolist()] == named
+
+
+def test_packed_images_of_the_server_may_be_of_one_domain(tmp_path: Path, silos: Federation) -> None:
+    web = packed_domain("web", 0.0, 3)
+    write_packed(Dataset("web", ("cow", "cat", "dog"), {"web": web}), tmp_path)
+    split = server_split(silos, tmp_path)
+    assert torch.equal(split.inputs, web.inputs)
+    assert torch.equal(split.targets, torch.tensor([2, 0, 1])[web.targets])
+    assert list(read_newcomer(str(tmp_path), silos.classes, None)) == ["web"]  # of a new silo as well
+
+
+def test_images_of_the_server_get_the_shape_of_the_silos(tmp_path: Path, silos: Federation) -> None:
+    def flat(split: Split) -> Split:
+        return Split(split.inputs[:, :1, :4], split.targets)
+
+    narrow = [
+        dataclasses.replace(silo, **{name: flat(silo.split(name)) for name in ("train", "validation", "test")})
+        for silo in silos.silos
+    ]
+    grey = Federation("grey", silos.classes, tuple(narrow))
+    assert server_split(grey, write_classes(tmp_path / "web", silos.classes)).inputs.shape == (6, 1, 4, 8)
+
+
+def test_what_server_and_generator_cannot_use_is_refused_before_anything_is_written(
+    tmp_path: Path, animals: Path, draws: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(said: str, **data: Any) -> None:
+        with pytest.raises(FairsiloError, match=said):
+            work.run(**settings_of(animals, **data), out=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+    other = write_classes(tmp_path / "other", ("cat", "dog", "cow", "tree"))
+    fewer = write_classes(tmp_path / "fewer", ("cat", "dog"))
+    refused("data.server=nowhere does not exist; give PATH/class/image", server="nowhere")
+    refused("data.server=glyphs does not exist", server="glyphs")
+    refused("other has the class 'tree'", server=str(other))
+    refused("fewer has no image of the federation's class 'cow'", server=str(fewer))
+    refused("only ;tokens=FOLDER may follow", synthetic="diffusion:model;steps=3")
+    refused("data.synthetic is 'diffusion:;tokens=x'; it must be one of", synthetic="diffusion:;tokens=x")
+    (tmp_path / "ink.safetensors").touch()
+    refused("has no textual inversion of the domain 'paint'", synthetic=f"diffusion:model;tokens={tmp_path}")
+    monkeypatch.setitem(sys.modules, "diffusers", None)
+    refused("needs the package diffusers", synthetic="diffusion:model")
+    assert draws == []  # nothing was asked of the model
+
+
+def test_what_a_diffusion_model_made_is_kept_and_read_again_at_a_resume(
+    tmp_path: Path, animals: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "diffusers", SimpleNamespace(DiffusionPipeline=Pipeline))  # type: ignore[arg-type]
+    chosen = settings_of(animals, "fedavg-ft(tuning_lr=0.05)", synthetic="diffusion:model", synthetic_share=0.5)
+
+    class Crash(BaseException):
+        pass
+
+    def crash(event: Event) -> None:
+        if event.kind == "opened" and event.round == 2:
+            raise Crash
+
+    whole = work.run(**chosen, out=tmp_path / "whole")
+    with pytest.raises(Crash):
+        work.run(**chosen, out=tmp_path / "cut", listener=crash)
+    people, folder = work.federation_of(experiment(chosen)), tmp_path / "cut" / "synthetic"
+    made = make_synthetic("diffusion:model", people, 0.5, 0.0, 0)
+    monkeypatch.setitem(sys.modules, "diffusers", None)  # another machine, without the package
+    assert work.resume(tmp_path / "cut").summary == whole.summary
+    again = make_synthetic("diffusion:model", people, 0.5, 0.0, 0, folder)
+    assert list(again) == ["ink", "paint"]
+    for name, split in made.items():
+        assert torch.equal(again[name].inputs, split.inputs)
+        assert torch.equal(again[name].targets, split.targets)
+    assert sorted(file.name for file in folder.iterdir()) == ["ink.safetensors", "paint.safetensors"]
+    with pytest.raises(FairsiloError, match="holds synthetic images for other data than the run's config"):
+        make_synthetic("diffusion:model", people, 0.7, 0.0, 0, folder)
+
+
+def test_the_cells_of_a_comparison_share_what_a_diffusion_model_made(
+    tmp_path: Path, animals: Path, draws: list[str]
+) -> None:
+    chosen = settings_of(animals, synthetic="diffusion:model", synthetic_share=0.5)
+    del chosen["method"]
+    work.compare(["fedavg", "fedprox"], seeds=[0, 1], held_out=["stamp", "paint"], out=tmp_path, **chosen)
+    files = sorted(tmp_path.glob("*/*/synthetic/*.safetensors"))
+    assert len(files) == 16  # two methods, seeds, held-out domains and silos
+    people = work.federation_of(experiment({**chosen, "method": "fedavg"}))
+    for name in ("ink", "paint", "stamp"):
+        assert len({file.read_bytes() for file in files if file.stem == name}) == 1
+        assert sum(name in text for text in draws) == round(0.5 * len(people["ink"].train))  # for one run
+
+
+def test_a_folder_with_fewer_images_than_asked_for_is_used_and_said(tmp_path: Path, animals: Path) -> None:
+    write_classes(tmp_path / "made" / "ink", ("cat", "dog", "cow"), each=30)
+    write_classes(tmp_path / "made" / "paint", ("cat", "dog", "cow"))
+    training = len(work.federation_of(experiment(settings_of(animals)))["paint"].train)
+    told: list[str] = []
+
+    def listen(event: Event) -> None:
+        if event.kind == "note":
+            told.append(event.text)
+
+    made = {"synthetic": f"folder:{tmp_path / 'made'}"}
+    work.run(**settings_of(animals, **made, synthetic_share=1.0), out=tmp_path / "a", listener=listen)
+    assert told == [f"fewer synthetic images than data.synthetic_share asks for: paint 6 of {training}"]
+    work.run(**settings_of(animals, **made, synthetic_share=0.1), out=tmp_path / "b", listener=listen)
+    assert len(told) == 1
+
+
+def test_tokens_made_from_silos_images_are_declared(
+    tmp_path: Path, animals: Path, draws: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("ink", "paint"):
+        (tmp_path / f"{name}.safetensors").touch()
+    common = [f"data.packed={animals}", "model=tiny:TinyNet", "rounds=1", "epochs=1", "engine.name=sequential"]
+    for source, declared in ((f"diffusion:model;tokens={tmp_path}", [TOKEN]), ("diffusion:model", [])):
+        out = f"run-{len(declared)}"
+        code, said, err = call(capsys, "run", "method=fedavg", *common, f"data.synthetic={source}", "--out", out)
+        assert (code, err) == (0, "")
+        assert (f"fedavg sends, besides the model: {TOKEN}" in said) == bool(declared)
+        assert json.loads((tmp_path / out / "run.json").read_text())["method_sends"] == declared
+        assert (TOKEN in (tmp_path / out / "report.html").read_text()) == bool(declared)

@@ -387,11 +387,11 @@ def _runs(folder: Path) -> list[Path]:
 
 
 def _show(work: Callable[[Any], Any], as_json: bool, chosen: Experiment) -> None:
-    from fairsilo.methods import method
+    from fairsilo.experiment import sends_of
     from fairsilo.progress import ProgressListener
     from fairsilo.report.tables import run_table
 
-    sends = method(chosen.method).sends
+    sends = sends_of(chosen)
     if sends and not as_json:
         console.print(f"{chosen.method} sends, besides the model: {'; '.join(sends)}", highlight=False, soft_wrap=True)
     with _interruptible("`fairsilo resume FOLDER`"), ProgressListener(console, quiet=as_json) as listener:

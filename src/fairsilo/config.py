@@ -114,7 +114,9 @@ class DataSettings:
     test: float = setting(0.2, "share of a domain kept for testing, where the data do not say", low=0, high=0.9)
     server: str | None = setting(None, "images given to the server (a folder or packed files)")
     synthetic: str | None = setting(
-        None, "labelled images made in each silo's style: glyphs, folder:PATH, diffusion:MODEL"
+        None,
+        "labelled images made in each silo's style: glyphs, folder:PATH, diffusion:MODEL or "
+        "diffusion:MODEL;tokens=FOLDER (a textual-inversion token of each domain's style, made from silos' images)",
     )
     synthetic_share: float = setting(0.1, "of them, as a share of a silo's training samples", low=0, open_low=True)
     synthetic_bad: float = setting(0.2, "share of bad ones among those rendered for glyphs", low=0, high=0.9)

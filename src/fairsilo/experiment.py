@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,8 @@ from fairsilo import __version__, config, methods
 from fairsilo.comparison import Grid
 from fairsilo.config import Experiment
 from fairsilo.data import load
+from fairsilo.data.newcomer import read_newcomer
+from fairsilo.data.synthetic import check_synthetic, leaving, like, make_synthetic, too_few
 from fairsilo.engine.base import Engine
 from fairsilo.engine.features import Shelf, keep_features
 from fairsilo.engine.host import Blueprint, ModelMaker
@@ -136,20 +139,31 @@ def federation_of(experiment: Experiment) -> Federation:
     )
 
 
-def synthetic_of(experiment: Experiment, federation: Federation) -> dict[str, Split]:
-    """Silo -> labelled images in its style, from the generator that the settings name."""
+def synthetic_of(
+    experiment: Experiment, federation: Federation, folder: Path | None = None, shelf: Shelf | None = None
+) -> dict[str, Split]:
+    """Silo -> labelled images in its style, from the generator that the settings name.
+
+    What takes long to make is kept in the run's folder, and on the shelf for the other runs of this process.
+    """
     data = experiment.data
     if data.synthetic is None:
         return {}
-    from fairsilo.data.synthetic import make_synthetic
+    shared = None if shelf is None else shelf.found
+    settings = (data.synthetic_share, data.synthetic_bad, data.seed)
+    return make_synthetic(data.synthetic, federation, *settings, folder and folder / "synthetic", shared)
 
-    return make_synthetic(data.synthetic, federation, data.synthetic_share, data.synthetic_bad, data.seed)
+
+def sends_of(experiment: Experiment) -> tuple[str, ...]:
+    """What silos give away besides the model, in words: for the method, and for images made in their style."""
+    sends = methods.method(experiment.method).sends
+    return (*sends, *leaving(experiment.data.synthetic)) if experiment.data.synthetic else sends
 
 
 def server_data_of(
     experiment: Experiment, federation: Federation, synthetic: dict[str, Split] | None = None
 ) -> Split | None:
-    """All images of the folder given to the server, whatever their domain, with the federation's class numbers.
+    """All images given to the server, whatever their domain (if they have one), with the federation's class numbers.
 
     Where no folder is given, the synthetic images of all silos.
     """
@@ -159,26 +173,31 @@ def server_data_of(
             return None
         made = [synthetic[name] for name in sorted(synthetic)]
         return Split(torch.cat([one.inputs for one in made]), torch.cat([one.targets for one in made]))
-    kind = "packed" if any(Path(path).glob("*.npz")) else "folder"
-    found = load(**{kind: path}, size=federation.silos[0].train.inputs.shape[-1])  # type: ignore[arg-type]
-    missing = set(federation.classes) ^ set(found.classes)
-    if missing:
-        raise FairsiloError(f"data.server={path} and the federation differ in the class {sorted(missing)[0]!r}")
-    number = torch.tensor([federation.classes.index(name) for name in found.classes])
-    domains = found.domains.values()
-    return Split(torch.cat([d.inputs for d in domains]), torch.cat([number[d.targets] for d in domains]))
+    if not Path(path).exists():  # read_newcomer would take a name such as glyphs for the embedded federation
+        raise FairsiloError(
+            f"data.server={path} does not exist; give PATH/class/image, PATH/domain/class/image or packed files"
+        )
+    size = max(federation.silos[0].train.inputs.shape[-2:])
+    domains = read_newcomer(path, federation.classes, size).values()
+    targets = torch.cat([domain.targets for domain in domains])
+    for number, name in enumerate(federation.classes):
+        if not (targets == number).any():
+            raise FairsiloError(f"data.server={path} has no image of the federation's class {name!r}")
+    return Split(torch.cat([like(domain.inputs, federation) for domain in domains]), targets)
 
 
 def check(experiment: Experiment, federation: Federation, maker: ModelMaker | None = None) -> None:
     """Refuse what cannot run before anything is written."""
     _engine_kind(experiment, federation)
+    data = experiment.data
+    made = data.synthetic is not None
     for name in filter(None, (experiment.method, experiment.baseline)):
         model = methods.model_for(name) if experiment.model == "auto" else experiment.model
         plan = blueprint(dataclasses.replace(experiment, method=name, model=model), federation, maker)
-        made = experiment.data.synthetic is not None
-        if made and not str(experiment.data.synthetic).startswith("diffusion:"):
-            synthetic_of(experiment, federation)  # a generator that cannot serve says so before anything is written
-        plan.check(federation, experiment.data.server is not None or made, made)
+        plan.check(federation, data.server is not None or made, made)
+    server_data_of(experiment, federation)
+    if data.synthetic is not None:
+        check_synthetic(data.synthetic, federation, data.synthetic_share, data.synthetic_bad, data.seed)
 
 
 def _resolved(experiment: Experiment, federation: Federation) -> Experiment:
@@ -225,7 +244,8 @@ def _run_one(
     status = _status(store)
     if status.get("status") == "finished":
         return Result(folder, method.name, store.read_json("summary.json"))
-    synthetic = synthetic_of(experiment, federation)
+    synthetic = synthetic_of(experiment, federation, folder, shelf)
+    short = too_few(federation, experiment.data.synthetic_share, synthetic)
     if method.pools:
         federation = pooled(federation, synthetic.values())
     plan = blueprint(experiment, federation, maker)
@@ -254,7 +274,7 @@ def _run_one(
     facts = {
         "objects": status.get("objects", []),
         "method": method.name,
-        "method_sends": list(method.sends),
+        "method_sends": list(sends_of(experiment)),
         "about": method.about,
         "classes": list(federation.classes),
         "shape": list(shape_of(federation)),
@@ -269,8 +289,8 @@ def _run_one(
     }
     store.write_json("run.json", {"status": "running", **facts, "seconds": earlier})
     listener(Event("method", 0, experiment.train.rounds, text=method.name))
-    if prepared.said:
-        listener(Event("note", 0, experiment.train.rounds, text=prepared.said))
+    for note in filter(None, (prepared.said, short)):
+        listener(Event("note", 0, experiment.train.rounds, text=note))
     try:
         history = loop.run()
     except BaseException as problem:
@@ -287,6 +307,7 @@ def _run_one(
         types = {silo.name: silo.domain for silo in federation.silos}
         facts["clustering_accuracy"] = clustering_accuracy(clusters, types)
     store.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
+    shutil.rmtree(folder / "features", ignore_errors=True)  # made of the silos' images, and of no use any more
     return Result(folder, method.name, summary)
 
 

@@ -7,6 +7,7 @@ rounds.jsonl    one row per round: who took part, weights, exchanges, failures, 
 checkpoint/     the last complete round: server, silos, round number
 models/         global.safetensors, personal/last/SILO.safetensors and personal/best/SILO.safetensors (by validation)
 local/          each round's local models, where evaluate.keep_local asks for them
+synthetic/      what a diffusion model made in each silo's style; features/ past a limit, while the run goes on
 summary.json, report.html
 """
 

@@ -269,7 +269,8 @@ class Replayed:
             )
         self.federation = federation or federation_of(self.trained.experiment)
         if self.trained.plan.method.pools:
-            self.federation = pooled(self.federation, synthetic_of(self.trained.experiment, self.federation).values())
+            made = synthetic_of(self.trained.experiment, self.federation, self.trained.folder)
+            self.federation = pooled(self.federation, made.values())
         if fingerprint(self.trained.plan, self.federation) != facts.get("fingerprint"):
             raise FairsiloError(f"{folder} was trained on other data than its config.yaml gives now")
         self.layout = self.trained.server.silo_layout

@@ -11,6 +11,7 @@ from torch import Tensor
 from fairsilo.data import DATASETS, INDEX_SUFFIXES, load
 from fairsilo.data.dataset import UNDECIDED, Domain
 from fairsilo.data.folder import SUFFIXES
+from fairsilo.data.packed import read_domain
 from fairsilo.data.reading import Stack, size_limit
 from fairsilo.errors import FairsiloError, nearest
 
@@ -28,9 +29,9 @@ def read_newcomer(source: str, classes: Sequence[str], size: int | None) -> dict
     if path.suffix.lower() in INDEX_SUFFIXES and path.is_file():
         found = load(index=source, size=size)
         return _renumbered(found.domains, found.classes, classes, source)
-    if path.is_dir() and any(path.glob("*.npz")):
-        found = load(packed=source, size=size)
-        return _renumbered(found.domains, found.classes, classes, source)
+    files = sorted(file for file in path.glob("*.npz") if not file.name.startswith(".")) if path.is_dir() else []
+    if files:
+        return _packed(files, classes, size)
     if not path.is_dir():
         raise FairsiloError(f"{source} is no folder; give PATH/class/image or PATH/domain/class/image")
     return _folders(path, classes, size)
@@ -79,8 +80,19 @@ def _domain(path: Path, name: str, classes: Sequence[str], size: int | None) -> 
     return Domain(name, stack.take(), torch.tensor(targets), split)
 
 
+def _packed(files: Sequence[Path], classes: Sequence[str], size: int | None) -> dict[str, Domain]:
+    """File by file, since `read_packed` asks for two domains at least: it is for federations, which hold one out."""
+    stack = Stack(size)
+    found: dict[str, Domain] = {}
+    with size_limit():
+        for file in files:
+            domain, names = read_domain(file, stack)
+            found |= _renumbered({file.stem: domain}, names, classes, file)
+    return found
+
+
 def _renumbered(
-    domains: dict[str, Domain], theirs: Sequence[str], ours: Sequence[str], where: str
+    domains: dict[str, Domain], theirs: Sequence[str], ours: Sequence[str], where: object
 ) -> dict[str, Domain]:
     number = torch.tensor([_number(name, ours, where) for name in theirs])
     return {name: Domain(name, one.inputs, number[one.targets], one.split, one.group) for name, one in domains.items()}

@@ -42,17 +42,22 @@ def read_packed(folder: Path, size: int | None = None, domains: Sequence[str] | 
     classes: list[str] = []
     with size_limit():
         for file in files:
-            arrays = _load(file)
-            _check(file, arrays)
-            names = [str(name) for name in arrays["classes"]]
+            domain, names = read_domain(file, stack)
             classes = classes or names
             if names != classes:
                 raise FairsiloError(
                     f"Domain {file.stem!r} in {folder} has classes {', '.join(names)}, but {files[0].stem!r} "
                     f"has {', '.join(classes)}; every domain must have the same classes in the same order."
                 )
-            found[file.stem] = _domain(file, arrays, stack)
+            found[file.stem] = domain
     return Dataset(folder.resolve().name, tuple(classes), found, source={"packed": str(folder)})
+
+
+def read_domain(file: Path, stack: Stack) -> tuple[Domain, list[str]]:
+    """One file: its samples, and the names of the classes that their numbers stand for."""
+    arrays = _load(file)
+    _check(file, arrays)
+    return _domain(file, arrays, stack), [str(name) for name in arrays["classes"]]
 
 
 def _files(folder: Path, domains: Sequence[str] | None) -> list[Path]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import importlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import torch
@@ -26,28 +27,69 @@ from fairsilo.data.glyphs import CLASSES, DOMAINS
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.federation import Federation, SiloData, Split
+from fairsilo.store import read_tree, write_tree
 
 KINDS = ("glyphs", "folder:PATH", "diffusion:MODEL")
 PHOTOGRAPHED = ("photo", "real", "product", "scan", "print", "street")  # domains that are photographs, not drawings
 BATCH = 8  # images a call of the diffusion model
+TOKEN = "a textual-inversion token of its style, made from some of its images (ten a class in the paper)"  # is sent
 Pixels = NDArray[np.float64]  # height x width, or height x width x 3, between 0 and 1
 
 
-def make_synthetic(kind: str, federation: Federation, share: float, bad: float, seed: int) -> dict[str, Split]:
+def make_synthetic(
+    kind: str,
+    federation: Federation,
+    share: float,
+    bad: float,
+    seed: int,
+    folder: Path | None = None,
+    shared: MutableMapping[tuple[object, ...], Tensor] | None = None,
+) -> dict[str, Split]:
     """For each silo that trains `share` times as many images as it trains on, of all classes alike.
 
     `kind` is `glyphs`, `folder:PATH` (PATH/domain/class/image), `diffusion:MODEL` or `diffusion:MODEL;tokens=FOLDER`
     (FOLDER/domain.safetensors: a textual inversion of each domain's style). `bad` is the share of unfit images among
-    those rendered for glyphs.
+    those rendered for glyphs. What a diffusion model made is kept in `folder`, and in `shared` for other runs of this
+    process: it takes long, and another machine may draw other images.
     """
-    name, _, source = kind.partition(":")
-    if name == "glyphs" and not source:
+    name, source = _source(kind)
+    if name == "glyphs":
         return _rendered(federation, share, bad, seed)
-    if name == "folder" and source:
+    if name == "folder":
         return _from_folder(Path(source), federation, share, seed)
-    if name == "diffusion" and source:
-        return _diffused(source, federation, share, seed)
-    raise FairsiloError(f"data.synthetic is {kind!r}; it must be one of {', '.join(KINDS)}")
+    return _diffused(source, federation, share, seed, folder, {} if shared is None else shared)
+
+
+def check_synthetic(kind: str, federation: Federation, share: float, bad: float, seed: int) -> None:
+    """Refuse what `make_synthetic` would, short of asking a diffusion model for images."""
+    name, source = _source(kind)
+    if name != "diffusion":
+        make_synthetic(kind, federation, share, bad, seed)
+        return
+    _token_files(source, federation)
+    _diffusers()
+
+
+def too_few(federation: Federation, share: float, made: dict[str, Split]) -> str:
+    """A sentence where a folder has fewer images than asked for, else nothing."""
+    wanted = {silo.name: len(_labels(silo, len(federation.classes), share)) for silo in federation.silos}
+    short = [f"{name} {len(split)} of {wanted[name]}" for name, split in made.items() if len(split) < wanted[name]]
+    return f"fewer synthetic images than data.synthetic_share asks for: {', '.join(short)}" if short else ""
+
+
+def leaving(kind: str) -> tuple[str, ...]:
+    """What leaves a silo so that images in its style can be made, in words."""
+    name, _, source = kind.partition(":")
+    return (TOKEN,) if name == "diffusion" and _options(source)[1] else ()
+
+
+def _source(kind: str) -> tuple[str, str]:
+    """The generator and where it gets its images from; a sentence where there is no such generator."""
+    name, _, source = kind.partition(":")
+    fitting = {"glyphs": not source, "folder": bool(source), "diffusion": bool(source.partition(";")[0])}
+    if not fitting.get(name):
+        raise FairsiloError(f"data.synthetic is {kind!r}; it must be one of {', '.join(KINDS)}")
+    return name, source
 
 
 def bad_ones(silo: str, count: int, bad: float, seed: int) -> Tensor:
@@ -61,7 +103,7 @@ def _labels(silo: SiloData, classes: int, share: float) -> Tensor:
     return torch.arange(max(classes, round(share * len(silo.train)))) % classes
 
 
-def _like(images: Tensor, federation: Federation) -> Tensor:
+def like(images: Tensor, federation: Federation) -> Tensor:
     """Images (uint8, RGB) in the size and with the channels of the federation's."""
     channels, height, width = federation.silos[0].train.inputs.shape[1:]
     if images.shape[-2:] != (height, width):
@@ -92,7 +134,7 @@ def _from_folder(path: Path, federation: Federation, share: float, seed: int) ->
             stream = streams.generator(seed, "synthetic", silo.name, name)
             chosen.append(pool[torch.randperm(len(pool), generator=stream)[: int((wanted == number).sum())]])
         indices = torch.cat(chosen)
-        made[silo.name] = Split(_like(domain.inputs[indices], federation), domain.targets[indices])
+        made[silo.name] = Split(like(domain.inputs[indices], federation), domain.targets[indices])
     return made
 
 
@@ -105,58 +147,113 @@ def prompt(domain: str, name: str, token: str | None = None) -> str:
     return f"a {medium} of {name} in {domain.replace('_', ' ').replace('-', ' ')} style"
 
 
-def _diffused(source: str, federation: Federation, share: float, seed: int) -> dict[str, Split]:
-    model, _, option = source.partition(";")
-    if option and not option.startswith("tokens="):
-        raise FairsiloError(
-            f"data.synthetic has the option {option!r}; after diffusion:MODEL only ;tokens=FOLDER may follow"
-        )
-    pipeline = _pipeline(model)
-    tokens = _learned(pipeline, Path(option.removeprefix("tokens=")), federation) if option else {}
+def _diffused(
+    source: str,
+    federation: Federation,
+    share: float,
+    seed: int,
+    folder: Path | None,
+    shared: MutableMapping[tuple[object, ...], Tensor],
+) -> dict[str, Split]:
+    """Silo by silo; the folder comes first, since silos may have scored what it holds."""
+    shape = tuple(federation.silos[0].train.inputs.shape[1:])
+    learned = _options(source)[1]
+    pipeline = None  # loaded where a silo's images are not there yet
     made = {}
     for silo in federation.silos:
         labels = _labels(silo, len(federation.classes), share)
-        names = [federation.classes[label] for label in labels.tolist()]
-        prompts = [prompt(silo.domain, name, tokens.get(silo.domain)) for name in names]
-        images: list[Tensor] = []
-        for start in range(0, len(prompts), BATCH):
-            some = prompts[start : start + BATCH]
-            numbers = range(start, start + len(some))  # a stream for each image, so that batches do not matter
-            draws = [streams.generator(seed, "synthetic", silo.name, number) for number in numbers]
-            for image in pipeline(prompt=some, generator=draws).images:
-                pixels = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
-                images.append(_like(pixels[None], federation))
-        made[silo.name] = Split(torch.cat(images), labels)
+        key = ("synthetic", source, seed, silo.name, silo.domain, federation.classes, len(labels), shape)
+        file = folder / f"{quote(silo.name, safe=' ')}.safetensors" if folder else None
+        images = _read_kept(file, labels, shape) if file and file.is_file() else shared.get(key)
+        if images is None:
+            pipeline = _pipeline(source, federation) if pipeline is None else pipeline
+            names = [federation.classes[label] for label in labels.tolist()]
+            prompts = [prompt(silo.domain, name, _token(silo.domain) if learned else None) for name in names]
+            images = torch.cat([like(image, federation) for image in _drawn(pipeline, prompts, seed, silo.name)])
+        if file and not file.is_file():
+            _keep(file, images, labels)
+        shared[key] = images
+        made[silo.name] = Split(images, labels)
     return made
 
 
-def _pipeline(model: str) -> Any:
-    try:
-        diffusers: Any = importlib.import_module("diffusers")  # heavy, and needed for this alone
-    except ImportError as problem:
-        raise FairsiloError(
-            "data.synthetic=diffusion:MODEL needs the package diffusers; install it with pip install 'fairsilo[synth]'"
-        ) from problem
+def _drawn(pipeline: Any, prompts: list[str], seed: int, silo: str) -> Iterator[Tensor]:
+    """An image for each prompt, of the model's own size."""
+    for start in range(0, len(prompts), BATCH):
+        some = prompts[start : start + BATCH]
+        numbers = range(start, start + len(some))  # a stream for each image, so that batches do not matter
+        draws = [streams.generator(seed, "synthetic", silo, number) for number in numbers]
+        for image in pipeline(prompt=some, generator=draws).images:
+            yield torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)[None]
+
+
+def _keep(file: Path, images: Tensor, labels: Tensor) -> None:
+    """Whole or not at all, as every file of a run folder."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(f".{file.name}.part")
+    write_tree(beside, {"images": images, "labels": labels})
+    beside.replace(file)
+
+
+def _read_kept(file: Path, labels: Tensor, shape: tuple[int, ...]) -> Tensor:
+    found = read_tree(file)
+    images: Tensor = found["images"]
+    if not torch.equal(found["labels"], labels) or tuple(images.shape[1:]) != shape:
+        raise FairsiloError(f"{file} holds synthetic images for other data than the run's config.yaml gives")
+    return images
+
+
+def _pipeline(source: str, federation: Federation) -> Any:
+    files, diffusers, model = _token_files(source, federation), _diffusers(), _options(source)[0]
     try:
         pipeline = diffusers.DiffusionPipeline.from_pretrained(model)
     except (OSError, ValueError) as problem:
         reason = " ".join(str(problem).split())[:200]
         raise FairsiloError(f"the diffusion model {model} cannot be loaded: {reason}") from problem
     pipeline.set_progress_bar_config(disable=True)
-    return pipeline.to("cuda") if torch.cuda.is_available() else pipeline
+    pipeline = pipeline.to("cuda") if torch.cuda.is_available() else pipeline
+    for domain, file in files.items():
+        pipeline.load_textual_inversion(str(file), token=_token(domain))
+    return pipeline
 
 
-def _learned(pipeline: Any, folder: Path, federation: Federation) -> dict[str, str]:
-    """The token of each domain's style, from the file that textual inversion left for it."""
-    tokens = {}
+def _token(domain: str) -> str:
+    """The word that stands for a learned style."""
+    return f"<{domain}>"
+
+
+def _diffusers() -> Any:
+    try:
+        return importlib.import_module("diffusers")  # heavy, and needed for this alone
+    except ImportError as problem:
+        raise FairsiloError(
+            "data.synthetic=diffusion:MODEL needs the package diffusers; install it with pip install 'fairsilo[synth]'"
+        ) from problem
+
+
+def _options(source: str) -> tuple[str, Path | None]:
+    """The model, and the folder of textual inversions where one is given."""
+    model, _, option = source.partition(";")
+    if option and not option.startswith("tokens="):
+        raise FairsiloError(
+            f"data.synthetic has the option {option!r}; after diffusion:MODEL only ;tokens=FOLDER may follow"
+        )
+    return model, Path(option.removeprefix("tokens=")) if option else None
+
+
+def _token_files(source: str, federation: Federation) -> dict[str, Path]:
+    """Domain -> the file that textual inversion left for its style; none where styles are put into words."""
+    folder = _options(source)[1]
+    if folder is None:
+        return {}
+    found = {}
     for domain in sorted({silo.domain for silo in federation.silos}):
         files = [folder / f"{domain}{suffix}" for suffix in (".safetensors", ".bin", ".pt")]
         file = next((file for file in files if file.is_file()), None)
         if file is None:
             raise FairsiloError(f"{folder} has no textual inversion of the domain {domain!r}: {files[0].name}")
-        tokens[domain] = f"<{domain}>"
-        pipeline.load_textual_inversion(str(file), token=tokens[domain])
-    return tokens
+        found[domain] = file
+    return found
 
 
 # ------------------------------------------------------------------------------------------------------ drawn figures
@@ -388,7 +485,7 @@ def _rendered(federation: Federation, share: float, bad: float, seed: int) -> di
         for number, (label, wrong) in enumerate(zip(labels.tolist(), unfit.tolist(), strict=True)):
             easel = Easel(side, seed, "synthetic", silo.name, number)
             image = _unfit(easel, silo.domain, label) if wrong else STYLES[silo.domain](easel, CLASSES[label])
-            images.append(_like(_bytes(image)[None], federation))
+            images.append(like(_bytes(image)[None], federation))
         made[silo.name] = Split(torch.cat(images), labels)
     return made
 
