@@ -172,5 +172,7 @@ class DomainAdapters(Part):
         """Every adapter's logits of some synthetic images, and their labels; CLIP itself runs once for each image."""
         split, device = server.synthetic[name], server.vector.device
         if name not in bank.known:
-            bank.known[name] = bank.stem_in_blocks(prepare(split.inputs, device, server.vector.dtype))
+            some = torch.split(split.inputs, 8 * bank.block)  # as floats all images together might not fit
+            seen = [bank.stem_in_blocks(prepare(one, device, server.vector.dtype)) for one in some]
+            bank.known[name] = torch.cat(seen)
         return bank.logits(bank.adapted(bank.known[name][chosen])), split.targets[chosen].to(device)
