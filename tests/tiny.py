@@ -127,7 +127,7 @@ class TwoModels(Part):
     about = "global"
     ignores_weights = True
 
-    def server_network(self, classes: tuple[str, ...]) -> nn.Module:
+    def server_network(self, network: nn.Module, classes: tuple[str, ...], silos: tuple[str, ...]) -> nn.Module:
         return server_net(len(classes), 3)
 
     def prepare(self, server: Server) -> None:

@@ -96,10 +96,13 @@ class Federation:
     def _check_labels(self) -> None:
         for silo in (*self.silos, *self.unseen):
             for split in (silo.train, silo.validation, silo.test):
-                if len(split) and not 0 <= int(split.targets.min()) <= int(split.targets.max()) < len(self.classes):
+                if not len(split) or split.targets.is_floating_point():
+                    continue
+                low, high = int(split.targets.min()), int(split.targets.max())
+                if low < 0 or high >= len(self.classes):
                     raise FairsiloError(
-                        f"silo {silo.name!r} has labels from {int(split.targets.min())} to {int(split.targets.max())}, "
-                        f"and there are {len(self.classes)} classes, numbered from 0"
+                        f"silo {silo.name!r} has labels from {low} to {high}, and there are {len(self.classes)} classes, "
+                        "numbered from 0"
                     )
 
     def __getitem__(self, name: str) -> SiloData:

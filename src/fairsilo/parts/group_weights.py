@@ -41,14 +41,9 @@ class GroupWeights(Part):
     )
     variant: str = setting(
         "paper",
-        "released: beta = delta (1 - 0.9^r), clusters' losses weighted by data, loss_source as released",
+        "released: beta = delta (1 - 0.9^r), clusters' losses weighted by data (see loss_source too)",
         choices=("paper", "released"),
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.variant == "released":
-            object.__setattr__(self, "loss_source", "released")
 
     def begin(self, silo: Silo) -> None:
         if self.loss_source != "epoch":
