@@ -101,8 +101,7 @@ class Federation:
                 low, high = int(split.targets.min()), int(split.targets.max())
                 if low < 0 or high >= len(self.classes):
                     raise FairsiloError(
-                        f"silo {silo.name!r} has labels from {low} to {high}, and there are {len(self.classes)} classes, "
-                        "numbered from 0"
+                        f"silo {silo.name!r} has labels from {low} to {high}, and there are {len(self.classes)} classes"
                     )
 
     def __getitem__(self, name: str) -> SiloData:
