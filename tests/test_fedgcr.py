@@ -158,7 +158,7 @@ def test_the_frozen_vit_stays_in_evaluation_mode(vit: str) -> None:
     module = network(vit).train()
     assert module.training
     assert module.dropout.training
-    assert not any(one.training for one in module.vit.modules())
+    assert not any(one.training for one in module.vit.pretrained.modules())
 
 
 def test_it_is_built_around_a_vit_and_needs_clusters(vit: str, people: Federation) -> None:

@@ -188,13 +188,24 @@ def server_data_of(
 
 def check(experiment: Experiment, federation: Federation, maker: ModelMaker | None = None) -> None:
     """Refuse what cannot run before anything is written."""
-    _engine_kind(experiment, federation)
+    check_data(experiment, federation)
+    check_methods(experiment, federation, maker)
+
+
+def check_methods(experiment: Experiment, federation: Federation, maker: ModelMaker | None = None) -> None:
+    """The method, and the baseline where there is one, with this model and these data."""
     data = experiment.data
     made = data.synthetic is not None
     for name in filter(None, (experiment.method, experiment.baseline)):
         model = methods.model_for(name) if experiment.model == "auto" else experiment.model
         plan = blueprint(dataclasses.replace(experiment, method=name, model=model), federation, maker)
         plan.check(federation, data.server is not None or made, made)
+
+
+def check_data(experiment: Experiment, federation: Federation) -> None:
+    """The engine, and what is given or made besides the silos' data: the same for every method."""
+    _engine_kind(experiment, federation)
+    data = experiment.data
     server_data_of(experiment, federation)
     if data.synthetic is not None:
         check_synthetic(data.synthetic, federation, data.synthetic_share, data.synthetic_bad, data.seed)
@@ -482,8 +493,9 @@ def compare(
         federation = federation_of(here)
         here = dataclasses.replace(_resolved(here, federation), model=here.model)
         domains.append(named := here.data.held_out or "-")
+        check_data(here, federation)
         for name in names:
-            check(_resolved(dataclasses.replace(here, method=name), federation), federation)
+            check_methods(_resolved(dataclasses.replace(here, method=name), federation), federation)
         with _engines(here, federation) as engine_for, _threads(here.engine.threads):
             for name in names:
                 for seed in seeds:

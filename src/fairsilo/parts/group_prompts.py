@@ -34,11 +34,6 @@ class GroupedVit(nn.Module):
         self.head = vit.head
         del vit.head
 
-    def train(self, mode: bool = True) -> GroupedVit:
-        super().train(mode)
-        self.vit.eval()  # some ViTs have dropout, which is no module with weights of its own
-        return self
-
     def forward(self, inputs: Tensor) -> Output:
         with torch.no_grad():
             plain = self.vit.token(inputs)
