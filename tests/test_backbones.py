@@ -523,6 +523,20 @@ def test_prompts_stand_beside_the_patches_of_each_image(places: dict[str, str], 
     assert len(vit.pretrained.embeddings._forward_hooks) == 0
 
 
+def test_networks_on_two_devices_do_not_move_each_others_backbone(places: dict[str, str]) -> None:
+    one, two, three = (backbones.backbone_network(places["clip"], 3) for _ in range(3))
+    names = list(one.state_dict())
+    two.to("meta")
+    three.double().to("meta")
+    assert (one.scale.device.type, one.scale.dtype) == ("cpu", torch.float32)
+    assert (two.scale.device.type, two.scale.dtype) == ("meta", torch.float32)
+    assert (three.scale.device.type, three.scale.dtype) == ("meta", torch.float64)
+    assert two.mean.device.type == "meta"  # the network's own buffers went along
+    assert list(two.state_dict()) == names
+    two.to_empty(device="cpu")
+    assert two.pretrained is one.pretrained  # back at the shared weights, which nobody emptied
+
+
 def test_a_frozen_backbone_is_never_in_training_mode(
     places: dict[str, str], people8: Federation, tmp_path: Path
 ) -> None:

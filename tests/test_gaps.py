@@ -287,6 +287,17 @@ def test_a_silo_that_has_not_learned_is_never_starved(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["ga", "faa"])
+def test_a_warmup_that_never_ends_is_said_with_the_silos_it_waited_for(how: str) -> None:
+    history, loop = tiny.run(how, _with_a_slow_domain(), dataclasses.replace(SLOW, rounds=2))
+    assert loop.server.memory[loop.blueprint.method.parts[0].name]["begun"] is None
+    said = [(record["round"], note) for record in history.rounds for note in record["notes"] if "warm-up" in note]
+    assert [n for n, _ in said] == [2]
+    learned = loop.server.memory[loop.blueprint.method.parts[0].name]["learned"]
+    waited = ", ".join(name for name in "abc" if not learned.get(name))
+    assert "b" in waited and f": {waited} never came below" in said[0][1] and "warmup=0" in said[0][1]
+
+
+@pytest.mark.parametrize("how", ["ga", "faa"])
 def test_warmup_ends_once_everybody_has_learned_and_says_so(how: str, people: Federation) -> None:
     training = dataclasses.replace(tiny.TRAINING, rounds=8, epochs=3)
     history, loop = tiny.run(how, people, training)

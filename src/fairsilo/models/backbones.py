@@ -51,7 +51,7 @@ def backbone_network(name: str, classes: int) -> nn.Module:
 # ------------------------------------------------------------------------------------------------------------- loading
 @cache
 def _loaded(kind: str, source: str) -> Any:
-    """The pretrained model, frozen and in evaluation mode; shared, so never to be changed."""
+    """The pretrained model, frozen, in evaluation mode and on the CPU; shared, so never to be changed or moved."""
     import transformers
 
     local = Path(source).is_dir()
@@ -98,6 +98,14 @@ def _reason(problem: Exception) -> str:
     said = " ".join(str(problem).split())[:200]
     plain = said and isinstance(problem, (OSError, ValueError))
     return said if plain else f"{type(problem).__name__}: {said}".rstrip(": ")
+
+
+@cache
+def _placed(kind: str, source: str, device: torch.device, dtype: torch.dtype) -> Any:
+    """The shared backbone on another device: a second one, so that runs of a process side by side keep theirs."""
+    model = _loaded(kind, source)
+    here: Tensor = next(model.parameters())
+    return model if (here.device, here.dtype) == (device, dtype) else copy.deepcopy(model).to(device, dtype)
 
 
 @cache
@@ -194,6 +202,16 @@ class Backbone(nn.Module):
         super().train(mode)
         if self.frozen:
             self.pretrained.eval()  # some have dropout, which is no module with weights of its own
+        return self
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """What `to` and its like do to every tensor; the shared weights are not moved but taken from where they lie."""
+        if not self.frozen:
+            return super()._apply(fn, recurse)
+        wanted = fn(next(self.pretrained.parameters()).new_empty(0))
+        self.pretrained = nn.Identity()  # in the same place, so that the order of the tensors stays
+        super()._apply(fn, recurse)
+        self.pretrained = _placed(self.kind, self.source, wanted.device, wanted.dtype)
         return self
 
     def pixels(self, inputs: Tensor) -> Tensor:

@@ -140,6 +140,12 @@ class GapState:
         if begun_in is None and all(ever.get(name) for name in self.server.names):
             begun_in = self.server.round
             self.server.note(f"warm-up over in round {begun_in}: every silo has learned, weights begin to move")
+        elif begun_in is None and self.server.round == self.server.rounds:
+            waited = ", ".join(name for name in self.server.names if not ever.get(name))
+            self.server.note(
+                f"the warm-up did not end, so all weights stayed as they began: {waited} never came below half of the "
+                "first loss or of a guess's (warmup=0 moves weights from the start)"
+            )
         self.memory.update(marks=marks, learned=ever, begun=begun_in)
         return learned if begun_in is not None else []
 

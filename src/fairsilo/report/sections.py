@@ -153,12 +153,10 @@ def weights(run: Run) -> str:
     past = [(int(record["round"]), record.get("weights") or {}) for record in run.rounds]
     series = charts.emphasised({name: [(n, found.get(name)) for n, found in past] for name in names})
     title = f"Weights of {run.method}"
-    begun = [
-        (record["round"], note) for record in run.rounds for note in record.get("notes") or () if "warm-up" in note
-    ]
-    chart = charts.line_chart(
-        series, title=title, y_label="weight", include=[0.0], marks=[(n, "warm-up over") for n, _ in begun]
-    )
+    told = [(record["round"], note) for record in run.rounds for note in record.get("notes") or () if "warm-up" in note]
+    over = "warm-up over"
+    marks = [(n, over) for n, note in told if note.startswith(over)]
+    chart = charts.line_chart(series, title=title, y_label="weight", include=[0.0], marks=marks)
     sums = [math.fsum(found.values()) for _, found in past if found]
     apart = any(abs(total - 1) > 1e-3 for total in sums)
     said = [
@@ -174,7 +172,7 @@ def weights(run: Run) -> str:
             said.append(f"In the last round all silos counted the same ({plain(most)}).")
         else:
             said.append(f"In the last round {highest} counted most ({plain(most)}), {lowest} least ({plain(least)}).")
-    said += [note[:1].upper() + note[1:] + "." for _, note in begun]
+    said += [note[:1].upper() + note[1:] + "." for _, note in told]
     return section("weights", "Aggregation weights", figures(figure(title, chart, charts.legend(series)), panel(*said)))
 
 
