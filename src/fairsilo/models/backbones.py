@@ -206,11 +206,13 @@ class Backbone(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """What `to` and its like do to every tensor; the shared weights are not moved but taken from where they lie."""
+        walk: Callable[..., object] = super()._apply
         if not self.frozen:
-            return super()._apply(fn, recurse)
+            walk(fn, recurse)
+            return self
         wanted = fn(next(self.pretrained.parameters()).new_empty(0))
         self.pretrained = nn.Identity()  # in the same place, so that the order of the tensors stays
-        super()._apply(fn, recurse)
+        walk(fn, recurse)
         self.pretrained = _placed(self.kind, self.source, wanted.device, wanted.dtype)
         return self
 
