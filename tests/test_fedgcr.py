@@ -409,6 +409,16 @@ def test_silos_can_be_compared_by_the_model_they_received(vit: str, people: Fede
     torch.testing.assert_close(memory["representations"]["d"], start)
 
 
+def test_by_default_as_many_types_are_looked_for_as_silos_have_domains(vit: str, people: Federation) -> None:
+    typed = tuple(dataclasses.replace(silo, domain=TYPES[silo.name]) for silo in people.silos)
+    how = Method((GroupPrompts(), Clustering(under="received"), GroupWeights()), "fedgcr")
+    for silos, expected in ((typed, 2), (people.silos, 5)):  # otherwise every silo is a domain of its own
+        _, loop = run(how, vit, dataclasses.replace(people, silos=silos), rounds=1)
+        found = loop.server.memory["clustering"]["clusters"]
+        assert len(set(found.values())) == expected
+        assert clustering_accuracy(found, TYPES) == 1
+
+
 # -------------------------------------------------------------------------------------------------------------- weights
 def test_the_influence_of_clusters_grows_from_nothing() -> None:
     assert [influence(r, 0.5, 0.5) for r in (1, 2, 3)] == [0.0, 0.25, 0.375]

@@ -69,6 +69,7 @@ class Server:
     seed: int
     exchange: Exchange
     round: int = 0
+    domains: int = 1  # how many the silos come from; which is whose, the server does not ask
     memory: Memory = field(default_factory=Memory)
     facts: dict[str, Any] = field(default_factory=dict)  # found out this round, read by other parts
     notes: list[str] = field(default_factory=list)  # said in the log with the round

@@ -96,6 +96,7 @@ class Loop:
             rounds=plan.training.rounds,
             seed=plan.seed,
             exchange=self._exchange,
+            domains=len({silo.domain for silo in self.federation.silos}),
             module=own,
             data=data,
             synthetic=synthetic,
