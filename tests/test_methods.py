@@ -117,6 +117,20 @@ def test_weights_that_would_have_no_effect_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("harmofl | fedavg-ft", "server-tuning"),
+        ("fedmix | harmofl", "mean-mixing"),
+        ("harmofl | fedag", "domain-adapters"),
+    ],
+)
+def test_normalised_images_are_refused_where_others_are_fed_as_they_are(text: str, part: str) -> None:
+    said = refused(text)
+    assert "'amplitude-norm' see images that were normalised at a silo" in said
+    assert f"{part!r} would give them images as they are" in said
+
+
+@pytest.mark.parametrize(
     ("text", "does"),
     [
         ("ga | faa", "both decide the aggregation weights"),

@@ -41,6 +41,7 @@ class Part:
     pulls_features: ClassVar[bool] = False  # a term of its loss moves the features: something trained must stand before
     reads_images: ClassVar[bool] = False  # works on the images themselves, so features cannot stand for them
     needs_input_gradients: ClassVar[bool] = False  # differentiates by the inputs, so no frozen stage may stand before
+    normalises_images: ClassVar[bool] = False  # networks see other images than silos hold, also at evaluation
     needs_server_data: ClassVar[bool] = False  # the server must be given data (data.server)
     needs_synthetic: ClassVar[bool] = False  # a generator must make images in each silo's style (data.synthetic)
     reads_steps: ClassVar[bool] = False  # divides a silo's change by its local steps, each of which moves every tensor
@@ -205,12 +206,18 @@ class Method:
     def _refuse_pairs(self) -> None:
         """Parts that would read something else than they think, or be without effect, beside another."""
         uneven = [part for part in self.parts if part.uneven_steps]
+        normalising = [part for part in self.parts if part.normalises_images]
         bare = [part for part in self.parts if part.trains_bare]
         for part in self.parts:
             if part.reads_steps and uneven:
                 raise FairsiloError(
                     f"{self.name}: {part.name!r} counts local steps that move every tensor alike, and those of "
                     f"{uneven[0].name!r} do not"
+                )
+            if normalising and (part.needs_server_data or part.needs_synthetic or part.needs_input_gradients):
+                raise FairsiloError(
+                    f"{self.name}: networks of {normalising[0].name!r} see images that were normalised at a silo, and "
+                    f"{part.name!r} would give them images as they are; leave one of them out"
                 )
             if bare and part is not bare[0] and (part in self.owners("loss") or part in self.owners("gradients")):
                 raise FairsiloError(

@@ -30,6 +30,7 @@ class AmplitudeNorm(Part):
     formula = "x' = IFFT(A' e^(iP)) with A' = mean amplitude of the federation at low frequencies, A elsewhere"
     sends = ("once, the mean low-frequency amplitude of its training images",)
     keeps = ("the mean amplitude at the server",)
+    normalises_images = True
     tasks = ("classify", "segment")
 
     window: float = setting(
