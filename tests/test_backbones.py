@@ -25,8 +25,8 @@ from fairsilo.engine.loop import Event, History, Loop
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.federation import Federation, pooled
-from fairsilo.methods import CATALOGUE
+from fairsilo.federation import Federation, Split, pooled
+from fairsilo.methods import CATALOGUE, method
 from fairsilo.models import backbones
 from fairsilo.models.backbones import Backbone, ClipNetwork, VitNetwork, backbone_network
 from fairsilo.parts.image_adapter import contrastive
@@ -454,6 +454,54 @@ def test_where_features_cannot_be_kept_it_is_said(
 
 def test_a_network_without_a_frozen_part_is_left_alone(people: Federation) -> None:
     assert keep_features(tiny.plan("fedavg"), people).said == ""
+
+
+def test_text_features_of_several_prompts_are_known_at_a_time(places: dict[str, str]) -> None:
+    """A method may go back and forth between the received model, the last one and its own."""
+    module = tiny.plan("promptfl", model=places["clip"]).flat().module.requires_grad_(False)
+    seen: list[int] = []
+    handle = module.clip.pretrained.text_model.register_forward_hook(lambda *_: seen.append(1))
+    contexts = [torch.randn_like(module.context) for _ in range(6)]
+    try:
+        found = []
+        for context in contexts[:3] * 4:
+            module.context.copy_(context)
+            found.append(module.texts())
+        assert len(seen) == 3
+        assert all(torch.equal(found[i], found[i % 3]) for i in range(12))
+        assert not torch.equal(found[0], found[1])
+        for context in contexts:  # and not without end
+            module.context.copy_(context)
+            module.texts()
+        assert len(module.known) == 4
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize("how", ["fedclip", "promptfl", "fedclip | fedprox"])
+def test_silos_of_different_size_count_alike_unless_told_otherwise(
+    how: str, places: dict[str, str], people8: Federation
+) -> None:
+    small = dataclasses.replace(
+        people8["a"], train=Split(people8["a"].train.inputs[:8], people8["a"].train.targets[:8])
+    )
+    uneven = dataclasses.replace(people8, silos=(small, *people8.silos[1:]))
+    for weighting, alike in (("auto", True), ("uniform", True), ("samples", False)):
+        history, _, _ = run(how, places["clip"], uneven, training=dataclasses.replace(SHORT, weighting=weighting))
+        weights = history.rounds[0]["weights"]
+        assert (weights["a"] == pytest.approx(1 / 3)) is alike
+        if not alike:
+            assert weights["a"] == pytest.approx(8 / sum(len(silo.train) for silo in uneven.silos))
+    assert not method(how).individual_updates  # the mean needs no update of a single silo, whatever its weights
+
+
+def test_a_batch_of_one_is_refused_where_images_of_a_batch_are_told_apart(
+    places: dict[str, str], people8: Federation
+) -> None:
+    alone = dataclasses.replace(SHORT, batch_size=1)
+    with pytest.raises(FairsiloError, match=r"train\.batch_size is 1; give 2 at least, or clip_loss=classes"):
+        tiny.plan("fedclip", alone, model=places["clip"]).check(people8, False)
+    tiny.plan("fedclip(clip_loss=classes)", alone, model=places["clip"]).check(people8, False)
 
 
 def test_text_features_are_computed_again_only_when_the_prompt_changes(

@@ -15,6 +15,7 @@ import pytest
 from fairsilo import config
 from fairsilo.comparison import Grid, Plan, composed, read_plan
 from fairsilo.errors import FairsiloError
+from fairsilo.experiment import federation_of
 from fairsilo.methods import method
 from fairsilo.metrics import compare_cells, mean, summarise
 from fairsilo.report.comparison_page import STRONGEST, page, write_comparison
@@ -54,6 +55,43 @@ def test_every_experiment_that_is_kept_can_be_run(path: Path) -> None:
     names = [method(name).name for name in found.methods]
     assert len(set(names)) == len(names) >= 2
     assert found.experiment.data.packed or found.experiment.data.name
+
+
+DIGITS = Path(__file__).parents[2] / "shared" / "data" / "digits"
+PUBLISHED = {
+    ("data.dif=10",): {
+        "mnist": [6, 12, 21, 38, 70, 126, 227, 409, 736, 1325],
+        "usps": [40, 72, 129, 233, 420, 756],
+        "synth_rendered": [151, 273, 491],
+        "mnist_m": [181, 327],
+        "svhn": [282],
+    },
+    ("data.dif=5",): {
+        "mnist": [225, 338, 507, 761, 1142],
+        "usps": [417, 626, 939],
+        "synth_rendered": [528, 792],
+        "mnist_m": [352, 528],
+        "svhn": [587],
+    },
+    ("data.dif=1", "data.validation=0.6"): {
+        name: [371, 1115] for name in ("mnist", "usps", "synth_rendered", "mnist_m", "svhn")
+    },
+}
+
+
+@pytest.mark.skipif(not DIGITS.is_dir(), reason="the packed Digits are not here")
+@pytest.mark.parametrize("settings", PUBLISHED, ids=" ".join)
+def test_fedgcrs_experiments_have_its_published_silos(settings: tuple[str, ...]) -> None:
+    folder = Path(__file__).parent.parent / "experiments" / "fedgcr"
+    one, other = (
+        read_plan(folder / f"{name}.yaml", [*settings, f"data.packed={DIGITS}"]).experiment
+        for name in ("table1-digits", "table4-digits")
+    )
+    assert one.data == other.data
+    made = federation_of(dataclasses.replace(one, data=dataclasses.replace(one.data, held_out="-")))
+    found = {name: [len(silo.train) for silo in made.silos if silo.domain == name] for name in PUBLISHED[settings]}
+    for name, sizes in PUBLISHED[settings].items():
+        assert found[name] == pytest.approx(sizes, abs=2)
 
 
 def test_the_command_line_comes_before_the_file(tmp_path: Path) -> None:

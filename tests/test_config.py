@@ -169,7 +169,7 @@ def test_a_numeric_text_setting_is_kept_as_text() -> None:
         ("momentum=1.1", "train.momentum is 1.1; it must be 0 to 1"),
         ("weight_decay=-1", "train.weight_decay is -1.0; it must be at least 0"),
         ("clip=0", "train.clip is 0.0; it must be above 0"),
-        ("weighting=fair", "train.weighting is 'fair'; it must be one of samples, uniform"),
+        ("weighting=fair", "train.weighting is 'fair'; it must be one of auto, samples, uniform"),
         ("sampling=loss", "train.sampling is 'loss'; it must be one of uniform, size"),
         ("quorum=1.5", "train.quorum is 1.5; it must be 0 to 1"),
         ("every=0", "evaluate.every is 0; it must be at least 1"),

@@ -293,6 +293,30 @@ def test_client_types_as_in_fedgcr(dif: float, counts: list[int], first: int) ->
     assert all(len(silo.test) == 5 for silo in made.silos)
 
 
+def _sized(**sizes: int) -> Dataset:
+    domains = {}
+    for name, count in sizes.items():
+        split = torch.full((count + 2,), TRAIN, dtype=torch.int8)
+        split[count:] = TEST
+        images = torch.zeros(count + 2, 3, 1, 1, dtype=torch.uint8)
+        domains[name] = Domain(name, images, torch.arange(count + 2) % 2, split)
+    return Dataset("d", ("0", "1"), domains)
+
+
+def test_sizes_of_types_follow_from_the_first_one() -> None:
+    """PACS: each type has 1/1.7 of the one before, whatever its domain holds, but no more than that."""
+    made = federate(_sized(a=1000, b=2000, c=3000, d=100), held_out="-", dif=5, validation=0, order=list("abcd"))
+    sizes = {name: sum(len(silo.train) for silo in made.silos if silo.domain == name) for name in "abcd"}
+    assert sizes == {"a": 1000, "b": round(1000 / 1.7), "c": round(1000 / 1.7**2), "d": 100}
+    assert [sum(silo.domain == name for silo in made.silos) for name in "abcd"] == [5, 3, 2, 1]
+
+
+def test_the_series_of_ten_over_four_types_is_the_released_one() -> None:
+    made = federate(_sized(a=10000, b=10000, c=10000, d=10000), held_out="-", dif=10, validation=0)
+    sizes = [sum(len(silo.train) for silo in made.silos if silo.domain == name) for name in "abcd"]
+    assert sizes == [10000, 4630, 2143, 992]  # a ratio of 2.16
+
+
 def test_client_types_and_silos_per_domain_do_not_go_together() -> None:
     split = torch.full((40,), TRAIN, dtype=torch.int8)
     domain = Domain("a", torch.zeros(40, 3, 2, 2, dtype=torch.uint8), torch.arange(40) % 2, split)

@@ -142,6 +142,16 @@ def test_methods_that_do_the_same_thing_do_not_compose(text: str, does: str) -> 
     assert does in refused(text)
 
 
+def test_the_catalogue_says_that_a_token_of_a_silos_style_may_be_sent() -> None:
+    told = {
+        one.name: [line for line in one.describe()["sends"] if "textual-inversion token" in line] for one in ENTRIES
+    }
+    for name in ("fedag", "fedclip-ft", "fedavg-ft", "fedprox-ft"):
+        assert len(told[name]) == 1
+    assert not told["fedclip"]
+    assert not told["fedavg"]
+
+
 @pytest.mark.parametrize("name", [one.name for one in ENTRIES if one.parts])
 def test_no_method_composes_with_itself(name: str) -> None:
     assert "is in it twice; name it once" in refused(f"{name} | {name}")

@@ -134,7 +134,7 @@ def test_every_cell_is_a_line_of_the_csv() -> None:
 
 def test_a_method_with_a_comma_stays_one_column_of_the_csv() -> None:
     lines = list(csv.reader(io.StringIO(comparison_csv(comparison("fedheal(tau=0.4, beta=0.2)")))))
-    assert {len(line) for line in lines} == {8}
+    assert {len(line) for line in lines} == {9}
     assert lines[1][0] == "fedheal(tau=0.4, beta=0.2)"
 
 

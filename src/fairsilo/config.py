@@ -137,7 +137,9 @@ class TrainSettings:
     adam_eps: float = setting(1e-8, "of local Adam and AdamW: added to the root of the moment", low=0, open_low=True)
     clip: float | None = setting(None, "clip the norm of each local gradient to this", low=0, open_low=True)
     keep_optimizer_state: bool = setting(False, "momenta survive from round to round at each silo")
-    weighting: str = setting("samples", "a silo's share in the mean", choices=("samples", "uniform"))
+    weighting: str = setting(
+        "auto", "a silo's share in the mean; auto: as the method has it", choices=("auto", "samples", "uniform")
+    )
     participation: str = setting(
         "all", "who takes part: all, a share such as 0.5, or a count such as 10; drawn anew each round"
     )

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.federation import Federation, Split, federate, held_out_domains, pooled
-from fairsilo.metrics import summarise
+from fairsilo.metrics import CLUSTERED, summarise
 from fairsilo.parts.clustering import clustering_accuracy
 from fairsilo.report.page import write_report
 from fairsilo.store import Store
@@ -311,12 +311,12 @@ def _run_one(
         if isinstance(problem, StoppedError):
             _write_summary(store, experiment, loop.history.rows, method.about)
         raise
-    summary = _write_summary(store, experiment, history.rows, method.about)
-    seconds = earlier + time.perf_counter() - begun
     clusters = loop.server.memory.get("clustering", {}).get("clusters")
-    if clusters:
-        types = {silo.name: silo.domain for silo in federation.silos}
-        facts["clustering_accuracy"] = clustering_accuracy(clusters, types)
+    types = {silo.name: silo.domain for silo in federation.silos}
+    found = {CLUSTERED: clustering_accuracy(clusters, types)} if clusters else {}
+    summary = _write_summary(store, experiment, history.rows, method.about, found)
+    facts |= found
+    seconds = earlier + time.perf_counter() - begun
     store.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
     shutil.rmtree(folder / "features", ignore_errors=True)  # made of the silos' images, and of no use any more
     return Result(folder, method.name, summary)
@@ -379,8 +379,14 @@ def _refuse_others(folder: Path, status: dict[str, Any], mark: str) -> None:
         )
 
 
-def _write_summary(store: Store, experiment: Experiment, rows: Sequence[dict[str, Any]], about: str) -> dict[str, Any]:
-    summary = summarise(rows, about, experiment.evaluate.selection, experiment.evaluate.ddof)
+def _write_summary(
+    store: Store,
+    experiment: Experiment,
+    rows: Sequence[dict[str, Any]],
+    about: str,
+    more: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    summary = {**summarise(rows, about, experiment.evaluate.selection, experiment.evaluate.ddof), **(more or {})}
     store.write_json("summary.json", summary)
     return summary
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -182,24 +183,25 @@ def federate(
 def _typed(
     dataset: Dataset, outside: Sequence[str], dif: float, count: int, validation: float, test: float, seed: int
 ) -> Federation:
-    """FedGCR's protocol: type i has round(r^(T-1-i)) silos and 1/r^i of the first type's samples, and inside a type
-    silo j has r^j shares; r = dif^(1/(T-1)) to one digit, from 2 on to two. With dif = 1: two silos each, of one share
-    and three."""
+    """FedGCR's protocol: type i has round(r^(T-1-i)) silos and 1/r^i of the first type's samples (or all it has, where
+    that is less), and inside a type silo j has r^j shares; r = dif^(1/(T-1)) to one digit, from 2 on up to the next
+    hundredth. With dif = 1: two silos each, of one share and three."""
     if count != 1:
         raise FairsiloError("data.dif decides the number of silos of each domain; leave data.silos_per_domain at 1")
     inside = [name for name in dataset.domains if name not in outside]
     exact = dif ** (1 / max(len(inside) - 1, 1))
-    ratio = round(exact, 1 if exact < 2 else 2)  # as the released sizes have it: 1.8 of 1.78, 2.15 of 2.154
+    # as the released sizes have it: 1.8 of 1.78, 2.16 of 2.154
+    ratio = round(exact, 1) if exact < 2 else math.ceil(round(100 * exact, 6)) / 100
     plain = federate(dataset, held_out="+".join(outside) or "-", validation=validation, test=test, seed=seed)
+    holders = {silo.domain: silo for silo in plain.silos}
     silos = []
-    for index, name in enumerate(inside):
-        holder = next(silo for silo in plain.silos if silo.domain == name)
+    for index, (name, holder) in enumerate((name, holders[name]) for name in inside):
         number = 2 if dif == 1 else max(1, round(ratio ** (len(inside) - 1 - index)))
         shares = [(3.0 if dif == 1 else ratio) ** j for j in range(number)]
         for part in ("train", "validation"):
-            kept = len(holder.split(part)) / ratio**index
+            kept = round(len(holders[inside[0]].split(part)) / ratio**index)
             stream = streams.generator(seed, "types", name, part)
-            order = torch.randperm(len(holder.split(part)), generator=stream)[: round(kept)]
+            order = torch.randperm(len(holder.split(part)), generator=stream)[:kept]
             bounds = [round(len(order) * sum(shares[:j]) / sum(shares)) for j in range(number + 1)]
             pieces = [order[bounds[j] : bounds[j + 1]] for j in range(number)]
             if part == "train":

@@ -90,6 +90,14 @@ class Entry:
         text = ", ".join(f"{key}={value}" for key, value in settings.items())
         return Method(tuple(parts), f"{self.name}({text})" if text else self.name)
 
+    @staticmethod
+    def _style(method: Method) -> tuple[str, ...]:
+        made = any(part.needs_synthetic or part.needs_server_data for part in method.parts)
+        told = (
+            "with data.synthetic=diffusion:MODEL;tokens=FOLDER: a textual-inversion token, made from ten images a class"
+        )
+        return (told,) if made else ()
+
     def describe(self) -> dict[str, Any]:
         """Everything about the method, from its parts, for tables, `--json` and the documentation."""
         method = self.make()
@@ -105,7 +113,7 @@ class Entry:
                 for part in self.parts
                 for item in fields_of(part)
             ],
-            "sends": ["its model and its number of training samples", *method.sends],
+            "sends": ["its model and its number of training samples", *method.sends, *self._style(method)],
             "keeps": list(method.keeps),
             "results_about": method.about,
             "model": self.model,
@@ -263,7 +271,7 @@ ENTRIES = (
     Entry(
         "clip-adapter",
         "CLIP adapter, central",
-        "One wide adapter trained on all data in one place.",
+        "One adapter, as wide as one for each domain together, trained on all data in one place.",
         (Pooled, ImageAdapter),
         paper="CLIP_A of Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025",
         settings={"adapter_width": 4, "clip_loss": "classes"},

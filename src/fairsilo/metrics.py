@@ -164,6 +164,7 @@ def summarise(rows: Sequence[Row], about: str = "global", selection: str = "last
     }
 
 
+CLUSTERED = "clustering_accuracy"  # besides, of methods that cluster silos: the share in the cluster of their domain
 HEADLINES = ("generalisation", "personalisation", "fairness")
 
 

@@ -33,6 +33,7 @@ class Part:
     sends: ClassVar[tuple[str, ...]] = ()  # besides the model, in words: users decide about privacy knowing it
     keeps: ClassVar[tuple[str, ...]] = ()  # between rounds, at the silo or the server
     about: ClassVar[str] = "global"  # which model the results are about: global or personal
+    equal_silos: ClassVar[bool] = False  # its paper counts every silo alike in the mean, not by its samples
     decides_weights: ClassVar[bool] = False  # its `weights` replaces what came before
     ignores_weights: ClassVar[bool] = False  # its `combine` does not use the weights
     needs: ClassVar[tuple[str, ...]] = ()  # other parts it cannot do without, by name
@@ -282,6 +283,12 @@ class Method:
         """Whether the server must see each silo's update (then secure aggregation cannot apply); else a running sum
         is enough and memory does not grow with the silos."""
         return any(self.owners(hook) for hook in ("collect", "weights", "combine", "step"))
+
+    def weighting(self, asked: str) -> str:
+        """How silos count in the mean, before parts have their say: as asked, else as the method's paper has it."""
+        if asked != "auto":
+            return asked
+        return "uniform" if any(part.equal_silos for part in self.parts) else "samples"
 
     @property
     def pools(self) -> bool:

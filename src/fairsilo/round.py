@@ -368,7 +368,7 @@ def _aggregate(server: Server, updates: Updates) -> Tensor:
     method = server.method
     for collect in method.hooks("collect"):
         updates = collect(server, updates)
-    weights = base_weights(updates.samples, server.training.weighting)
+    weights = base_weights(updates.samples, method.weighting(server.training.weighting))
     for weigh in method.hooks("weights"):
         weights = weigh(server, updates, weights)
     server.weights = named(updates.silos, weights)
@@ -416,13 +416,14 @@ def gather(server: Server, replies: Iterator[Reply]) -> Updates:
 def _close_by_running_sum(server: Server, replies: Iterator[Reply], quorum: int) -> list[str]:
     """The weighted mean without keeping the updates: memory does not depend on the number of silos."""
     floats = server.layout.floats
+    by_samples = server.method.weighting(server.training.weighting) == "samples"
     total: Tensor | None = None
     shares: dict[str, float] = {}
     for reply in replies:
         if not isinstance(reply.answer, Message):
             continue
         delta = reply.answer.tensors[MODEL]
-        share = float(reply.answer.numbers["samples"]) if server.training.weighting == "samples" else 1.0
+        share = float(reply.answer.numbers["samples"]) if by_samples else 1.0
         if total is None:
             total = delta
             total[:floats] *= share

@@ -9,12 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairsilo.config import setting
+from fairsilo.config import TrainSettings, setting
+from fairsilo.errors import FairsiloError
 from fairsilo.models.backbones import ClipNetwork, similarities
 from fairsilo.models.networks import Output, Staged
 from fairsilo.part import Part
 from fairsilo.parts.clips import require_clip
 from fairsilo.silo import Batch, Silo
+from fairsilo.vectors import Layout
 
 
 def attention(width: int, hidden: int) -> nn.Sequential:
@@ -47,6 +49,7 @@ class ImageAdapter(Part):
     paper = "Lu et al., FedCLIP: Fast Generalization and Personalization for CLIP in Federated Learning, 2023"
     formula = "I~ = softmax(W1 tanh(W2 I + b2) + b1) * I;  min (CE over rows + CE over columns)/2 of s cos(I~_i, T_j)"
     needs_features = True
+    equal_silos = True
     tasks = ("classify",)
 
     adapter_width: int = setting(1, "hidden width, in widths of CLIP's features", low=1)
@@ -58,6 +61,13 @@ class ImageAdapter(Part):
     def network(self, network: nn.Module, classes: tuple[str, ...]) -> nn.Module:
         clip = require_clip(self.name, network)
         return AdaptedClip(clip, clip.prompts(classes, self.template), self.adapter_width * clip.width)
+
+    def fits(self, layout: Layout, training: TrainSettings) -> None:
+        if self.clip_loss == "contrastive" and training.batch_size < 2:
+            raise FairsiloError(
+                f"{self.name} tells the images of a batch apart, and train.batch_size is 1; give 2 at least, or "
+                "clip_loss=classes"
+            )
 
     def criterion(self, silo: Silo, output: Output, batch: Batch) -> Tensor:
         if self.clip_loss == "classes":

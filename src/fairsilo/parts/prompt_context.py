@@ -15,6 +15,8 @@ from fairsilo.models.networks import Output, Staged
 from fairsilo.part import Part
 from fairsilo.parts.clips import require_clip
 
+KNOWN = 4  # contexts whose class features are kept
+
 
 class PromptedClip(Staged):
     """Frozen image features; class features from the learned context and the class's name."""
@@ -26,18 +28,24 @@ class PromptedClip(Staged):
         filled = " ".join(["x"] * length)  # tokens that the context takes the place of
         texts = [f"{filled} {name}" for name in classes]
         self.register_buffer("tokens", clip.tokens(texts), persistent=False)
-        self.known: tuple[Tensor, Tensor] | None = None  # a context and its class features, for evaluation
+        self.known: list[tuple[Tensor, Tensor]] = []  # contexts and their class features, the last used first
 
     def stem(self, inputs: Tensor) -> Tensor:
         return self.clip.images(inputs)
 
     def texts(self) -> Tensor:
-        """Unit class features; without gradients they are computed again only when the context changed."""
+        """Unit class features; without gradients they are computed again only when the context changed.
+
+        A few contexts are known at a time, because a method may go back and forth between the received model, the
+        silo's last one and the one it trains.
+        """
         if torch.is_grad_enabled() and self.context.requires_grad:
             return self._encoded()
-        if self.known is None or not torch.equal(self.known[0], self.context):
-            self.known = (self.context.detach().clone(), self._encoded().detach())
-        return self.known[1]
+        found = next((pair for pair in self.known if torch.equal(pair[0], self.context)), None)
+        if found is None:
+            found = (self.context.detach().clone(), self._encoded().detach())
+        self.known = [found, *(pair for pair in self.known if pair is not found)][:KNOWN]
+        return found[1]
 
     def _encoded(self) -> Tensor:
         return F.normalize(self.clip.encode(self.get_buffer("tokens"), self.context), dim=1)
@@ -54,6 +62,7 @@ class PromptContext(Part):
     name = "prompt-context"
     paper = "Guo et al., PromptFL: Let Federated Participants Cooperatively Learn Prompts, IEEE TMC 2023"
     formula = "T_c = text([v_1, ..., v_M, class c]);  min CE(s cos(I, T), y) over v"
+    equal_silos = True
     tasks = ("classify",)
 
     context_length: int = setting(16, "context vectors before the class name (M)", low=1)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fairsilo.metrics import mean, variance
+from fairsilo.metrics import CLUSTERED, mean, variance
 from fairsilo.report import charts
 from fairsilo.report.blocks import (
     History,
@@ -173,6 +173,8 @@ def weights(run: Run) -> str:
         else:
             said.append(f"In the last round {highest} counted most ({plain(most)}), {lowest} least ({plain(least)}).")
     said += [note[:1].upper() + note[1:] + "." for _, note in told]
+    if CLUSTERED in run.info:
+        said.append(f"Clustering accuracy: {share(run.info[CLUSTERED])} of the silos are in a cluster of their domain.")
     return section("weights", "Aggregation weights", figures(figure(title, chart, charts.legend(series)), panel(*said)))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from fairsilo.metrics import HEADLINES, by_held_out, compare_cells, headline
+from fairsilo.metrics import CLUSTERED, HEADLINES, by_held_out, compare_cells, headline
 
 SELECTIONS = {
     "last": "last round",
@@ -44,6 +44,9 @@ def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapp
     for key in HEADLINES:
         cells = [cell for found in numbers for cell in (percent(found[key]), "")]
         table.add_row(labels[key], *cells, style="bold", end_section=key == "fairness")
+    if any(CLUSTERED in content for _, content in runs):
+        cells = [cell for _, content in runs for cell in (percent(content.get(CLUSTERED)), "")]
+        table.add_row("clustering accuracy: silos in a cluster of their domain", *cells, end_section=True)
     by_silo = [{row["silo"]: row for row in content["silos"]} for _, content in runs]
     for row in summary["silos"]:
         label = f"{row['silo']} (unseen)" if row["unseen"] else row["silo"]
@@ -90,14 +93,28 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     for key in HEADLINES:
         table.add_column(f"{key} {'(std, lower is better)' if key == 'fairness' else ''}", justify="right")
         table.add_column(f"minus {escape(first)} ± s.e.", justify="right", style="dim")
+    clustered = _clustered(comparison)
+    if clustered:
+        table.add_column("clustering accuracy", justify="right")
     for row in rows:
         texts = []
         for key in HEADLINES:
             found = row[key]
             texts.append(_with_spread(found))
             texts.append(_difference(found))
+        if clustered:
+            texts.append(percent(clustered.get(row["method"])))
         table.add_row(escape(row["method"]), *texts)
     return table
+
+
+def _clustered(comparison: Mapping[str, Any]) -> dict[str, float]:
+    """Of the methods that cluster silos: the share in a cluster of their domain, mean over cells."""
+    found: dict[str, list[float]] = {}
+    for cell in comparison["cells"]:
+        if CLUSTERED in cell["summary"]:
+            found.setdefault(cell["method"], []).append(cell["summary"][CLUSTERED])
+    return {method: sum(values) / len(values) for method, values in found.items()}
 
 
 def _with_spread(found: Mapping[str, Any]) -> str:
@@ -116,7 +133,7 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
     """One line per cell, so that any statistic can be recomputed."""
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow(["method", "held_out", "seed", *HEADLINES, "gap_variance", "selection"])
+    writer.writerow(["method", "held_out", "seed", *HEADLINES, "gap_variance", CLUSTERED, "selection"])
     for cell in comparison["cells"]:
         summary = cell["summary"]
         numbers = headline(summary)
@@ -125,6 +142,7 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
                 *(cell[key] for key in ("method", "held_out", "seed")),
                 *(numbers[key] for key in HEADLINES),
                 summary["fairness"]["gap_variance"],
+                summary.get(CLUSTERED),
                 summary["selection"],
             ]
         )

@@ -1,0 +1,141 @@
+"""Every system on a frozen backbone, end to end and offline: the shipped tiny CLIP and tiny ViT on a few glyphs."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+import fairsilo
+from fairsilo import config
+from fairsilo.experiment import federation_of
+from fairsilo.federation import Federation, SiloData, Split
+from fairsilo.report.tables import comparison_csv, comparison_table, run_table
+
+FEW = 12  # training images a silo has
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _plain_kernels() -> Iterator[None]:
+    """On some processors oneDNN takes longer to set up a tiny network's layers than they take to compute."""
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    yield
+    torch.backends.mkldnn.enabled = before
+
+
+@pytest.fixture(scope="module")
+def people() -> Federation:
+    whole = federation_of(config.experiment({"data": {"name": "glyphs", "held_out": "photo"}}))
+
+    def few(split: Split, count: int) -> Split:
+        order = torch.randperm(len(split), generator=torch.Generator().manual_seed(1))[:count]
+        return Split(split.inputs[order], split.targets[order])
+
+    def smaller(silo: SiloData) -> SiloData:
+        return dataclasses.replace(
+            silo, train=few(silo.train, FEW), validation=few(silo.validation, 6), test=few(silo.test, 25)
+        )
+
+    return dataclasses.replace(whole, silos=tuple(map(smaller, whole.silos)), unseen=tuple(map(smaller, whole.unseen)))
+
+
+def settings(how: str) -> dict[str, object]:
+    return {
+        "method": how,
+        "data": {"name": "glyphs", "held_out": "photo", **({"synthetic": "glyphs"} if how in TUNED else {})},
+        "train": {"rounds": 2, "epochs": 1, "batch_size": 6, "optimizer": "adam", "lr": 0.001, "weight_decay": 0.0},
+        "evaluate": {"every": 2},
+        "engine": {"name": "sequential"},
+    }
+
+
+TUNED = ("fedavg-ft", "fedprox-ft", "fedclip-ft", "fedag")  # on synthetic images, at the server
+ON_VIT = [
+    "vpt",
+    "vpt | afl(step_size=0.1, carry=false, start=samples)",
+    "vpt(prompts=6) | q-ffl",
+    "vpt | term(t=0.01)",
+    "vpt | harmofl",
+    "vpt | fedsam",
+    "vpt | fedmix(group=2)",
+    "fedgr",
+    "fedgc(under=received)",
+    "fedgcr",
+    "fedgcr(variant=released)",
+    "vit-central",
+    "fedavg-ft",
+    "fedprox-ft",
+]
+ON_CLIP = [
+    "clip-zero-shot",
+    *(
+        f"{frame}{with_}"
+        for frame in ("fedclip", "promptfl")
+        for with_ in ("", " | fedprox", " | ditto", " | per-fedavg", " | ga", " | grace", " | fft-gp")
+    ),
+    "fedclip(adapter_width=8)",
+    "fedclip-ft",
+    "clip-adapter",
+    "clip-lora",
+    "clip-per-domain",
+    "fedot",
+    "fedag",
+]
+
+
+@pytest.mark.parametrize("how", [*ON_VIT, *ON_CLIP])
+def test_every_system_runs_offline_on_the_shipped_backbones(how: str, people: Federation, tmp_path: Path) -> None:
+    backbone = "tiny-vit" if how in ON_VIT or how == "fedag" else "tiny-clip"
+    result = fairsilo.run(model=backbone, federation=people, out=tmp_path / "run", **settings(how))  # type: ignore[arg-type]
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert facts["status"] == "finished"
+    rows = [json.loads(line) for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert len(rows) == 2
+    assert not any(row["failures"] for row in rows)
+    about = "personalisation" if how == "clip-per-domain" else "generalisation"  # which has no model for the unseen
+    found = result.summary[about]["mean"]
+    assert math.isfinite(found)
+    if how in ON_CLIP:
+        assert found > 0.35  # chance is 0.1, and zero-shot about 0.6: what CLIP knows is not lost
+    if facts["bytes_sent"]:
+        assert facts["bytes_sent"] < facts["bytes_model"] or how in ("vit-central", "fedavg-ft", "fedprox-ft", "fedag")
+
+
+def test_clustering_accuracy_is_shown_wherever_results_are(people: Federation, tmp_path: Path) -> None:
+    result = fairsilo.run(model="tiny-vit", federation=people, out=tmp_path / "run", **settings("fedgr"))  # type: ignore[arg-type]
+    found = result.summary["clustering_accuracy"]
+    assert found == 1.0  # by default a cluster for each of the four silos, which have a domain each
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert re.search(r"Clustering accuracy: 100\.0\s% of the silos are in a cluster of their domain\.", page)
+
+    def shown(table: object) -> str:
+        console = Console(file=io.StringIO(), width=250)
+        console.print(table)
+        return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+    assert "clustering accuracy: silos in a cluster of their domain │ 100.0" in shown(
+        run_table("fedgr", result.summary)
+    )
+    plain = {key: value for key, value in result.summary.items() if key != "clustering_accuracy"}
+    half = {**plain, "clustering_accuracy": 0.5}
+    cells = [
+        {"method": "vpt", "held_out": "photo", "seed": 0, "summary": plain},
+        {"method": "fedgr", "held_out": "photo", "seed": 0, "summary": result.summary},
+        {"method": "fedgr", "held_out": "photo", "seed": 1, "summary": half},
+    ]
+    comparison = {"methods": ["vpt", "fedgr"], "held_out": ["photo"], "seeds": [0, 1], "cells": cells}
+    lines = shown(comparison_table(comparison)).splitlines()
+    assert next(line for line in lines if line.startswith("│ fedgr")).rstrip(" │").endswith("75.0")
+    assert "clustering accuracy" not in shown(comparison_table({**comparison, "methods": ["vpt"], "cells": cells[:1]}))
+    listed = list(csv.DictReader(io.StringIO(comparison_csv(comparison))))
+    assert [row["clustering_accuracy"] for row in listed] == ["", "1.0", "0.5"]
