@@ -317,6 +317,12 @@ def test_the_series_of_ten_over_four_types_is_the_released_one() -> None:
     assert sizes == [10000, 4630, 2143, 992]  # a ratio of 2.16
 
 
+def test_client_types_and_silos_that_the_data_name_do_not_go_together() -> None:
+    named = domain("ink", silo=["a"] * 30 + ["b"] * 30)
+    with pytest.raises(FairsiloError, match=r"^data\.dif decides the silos .* the data of 'ink' name their own$"):
+        federate(dataset(named, domain("chalk")), held_out="-", dif=2)
+
+
 def test_client_types_and_silos_per_domain_do_not_go_together() -> None:
     split = torch.full((40,), TRAIN, dtype=torch.int8)
     domain = Domain("a", torch.zeros(40, 3, 2, 2, dtype=torch.uint8), torch.arange(40) % 2, split)

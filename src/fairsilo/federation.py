@@ -189,13 +189,17 @@ def _typed(
     if count != 1:
         raise FairsiloError("data.dif decides the number of silos of each domain; leave data.silos_per_domain at 1")
     inside = [name for name in dataset.domains if name not in outside]
+    given = next((name for name in inside if dataset.domains[name].silo is not None), None)
+    if given:
+        raise FairsiloError(f"data.dif decides the silos of each domain, but the data of {given!r} name their own")
     exact = dif ** (1 / max(len(inside) - 1, 1))
     # as the released sizes have it: 1.8 of 1.78, 2.16 of 2.154
     ratio = round(exact, 1) if exact < 2 else math.ceil(round(100 * exact, 6)) / 100
     plain = federate(dataset, held_out="+".join(outside) or "-", validation=validation, test=test, seed=seed)
     holders = {silo.domain: silo for silo in plain.silos}
     silos = []
-    for index, (name, holder) in enumerate((name, holders[name]) for name in inside):
+    for index, name in enumerate(inside):
+        holder = holders[name]
         number = 2 if dif == 1 else max(1, round(ratio ** (len(inside) - 1 - index)))
         shares = [(3.0 if dif == 1 else ratio) ** j for j in range(number)]
         for part in ("train", "validation"):

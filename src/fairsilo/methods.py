@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from fairsilo.data import TOKEN
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.part import Method, Part, fields_of
 from fairsilo.parts.amplitude_norm import AmplitudeNorm
@@ -92,11 +93,9 @@ class Entry:
 
     @staticmethod
     def _style(method: Method) -> tuple[str, ...]:
+        """What is sent only where synthetic images are made with it."""
         made = any(part.needs_synthetic or part.needs_server_data for part in method.parts)
-        told = (
-            "with data.synthetic=diffusion:MODEL;tokens=FOLDER: a textual-inversion token, made from ten images a class"
-        )
-        return (told,) if made else ()
+        return (f"with data.synthetic=diffusion:MODEL;tokens=FOLDER: {TOKEN}",) if made else ()
 
     def describe(self) -> dict[str, Any]:
         """Everything about the method, from its parts, for tables, `--json` and the documentation."""
@@ -271,7 +270,7 @@ ENTRIES = (
     Entry(
         "clip-adapter",
         "CLIP adapter, central",
-        "One adapter, as wide as one for each domain together, trained on all data in one place.",
+        "One wide adapter (adapter_width: as many as domains), trained on all data in one place.",
         (Pooled, ImageAdapter),
         paper="CLIP_A of Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025",
         settings={"adapter_width": 4, "clip_loss": "classes"},

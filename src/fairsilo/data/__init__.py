@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 from fairsilo.errors import FairsiloError, nearest
 
+# what leaves a silo where images in its style are made with one
+TOKEN = "a textual-inversion token of its style, made from some of its images (ten a class in the paper)"
+
 if TYPE_CHECKING:
     from fairsilo.data.dataset import Dataset
 

@@ -23,6 +23,7 @@ from PIL import Image, ImageDraw, ImageFilter, ImageFont
 from torch import Tensor
 
 from fairsilo import streams
+from fairsilo.data import TOKEN
 from fairsilo.data.glyphs import CLASSES, DOMAINS
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.errors import FairsiloError, nearest
@@ -32,7 +33,6 @@ from fairsilo.store import read_tree, write_tree
 KINDS = ("glyphs", "folder:PATH", "diffusion:MODEL")
 PHOTOGRAPHED = ("photo", "real", "product", "scan", "print", "street")  # domains that are photographs, not drawings
 BATCH = 8  # images a call of the diffusion model
-TOKEN = "a textual-inversion token of its style, made from some of its images (ten a class in the paper)"  # is sent
 Pixels = NDArray[np.float64]  # height x width, or height x width x 3, between 0 and 1
 
 
