@@ -5,7 +5,7 @@ known. A silo that sits a round out is clustered by its last representation. Clu
 round as far as their members do.
 Under the local models, as Algorithm 1 has it, representations also tell how far each was trained, and clusters may
 follow that instead of the data; `under=received` (as released) compares all silos by one model. On Digits the first
-names 60 to 77 % of the silos' types right and the second, like the paper's own table, 94 to 100 % (five clusters;
+names 50 to 77 % of the silos' types right and the second, like the paper's own table, 86 to 100 % (five clusters;
 docs/reproduction.md).
 """
 
