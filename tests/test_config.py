@@ -70,10 +70,13 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(settings: dict[str, Any]
     assert refused(**settings) == hint
 
 
-def test_a_key_near_to_none_is_answered_with_the_whole_list() -> None:
-    said = refused("zzzz=1")
-    assert said.startswith("unknown setting 'zzzz'; known: ")
-    assert "train.rounds" in said
+def test_a_key_near_to_none_is_answered_with_where_a_methods_settings_stand_and_with_the_whole_list() -> None:
+    said = refused("clusters=5")
+    assert said.startswith("unknown setting 'clusters'; a method's own settings stand behind its name, as in ")
+    assert 'method="NAME(clusters=...)"; known: ' in said
+    listed = said.partition("known: ")[2].split(", ")
+    assert "train.rounds" in listed
+    assert len(listed) == len(set(listed))
 
 
 def test_an_override_without_an_equals_sign_is_no_setting() -> None:

@@ -303,7 +303,11 @@ def as_dict(settings: Experiment) -> dict[str, Any]:
 def _known(key: str) -> str:
     keys = known_keys()
     if key not in keys:
-        raise FairsiloError(f"unknown setting {key!r}{nearest(key, keys)}")
+        hint = nearest(key, keys)
+        if "; known: " in hint:  # near to none: perhaps a setting of the method
+            hint = f'; a method\'s own settings stand behind its name, as in method="NAME({key}=...)"'
+            hint += nearest(key, keys.values())
+        raise FairsiloError(f"unknown setting {key!r}{hint}")
     return keys[key]
 
 
