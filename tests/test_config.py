@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -169,6 +170,7 @@ def test_a_numeric_text_setting_is_kept_as_text() -> None:
         ("train.batch_size=0", "train.batch_size is 0; it must be at least 1"),
         ("optimizer=lion", "train.optimizer is 'lion'; it must be one of sgd, adam, adamw"),
         ("lr=0", "train.lr is 0.0; it must be above 0"),
+        ("lr_schedule=linear", "train.lr_schedule is 'linear'; it must be one of constant, cosine, step"),
         ("momentum=1.1", "train.momentum is 1.1; it must be 0 to 1"),
         ("weight_decay=-1", "train.weight_decay is -1.0; it must be at least 0"),
         ("clip=0", "train.clip is 0.0; it must be above 0"),
@@ -270,6 +272,33 @@ def test_the_embedded_data_are_used_only_where_no_source_is_given() -> None:
     assert experiment().data.name == "glyphs"
     assert experiment({"folder": "images"}).data.name is None
     assert experiment({"packed": "arrays"}).data.name is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "rates"),
+    [
+        ({}, [2.0] * 5),
+        ({"lr_warmup": 2}, [0.02, 0.02, 2.0, 2.0, 2.0]),
+        ({"lr_schedule": "step"}, [2.0, 2.0, 2.0, 2.0, 0.2]),
+        ({"lr_schedule": "cosine", "lr_warmup": 1}, [0.02, 2.0, 1 + math.sqrt(0.5), 1.0, 1 - math.sqrt(0.5)]),
+    ],
+)
+def test_the_learning_rate_of_every_round(changed: dict[str, Any], rates: list[float]) -> None:
+    training = TrainSettings(rounds=5, lr=2.0, **changed)
+    found = [training.at(number) for number in range(1, 6)]
+    assert [one.lr for one in found] == pytest.approx(rates)
+    assert training.at(0) == found[0]
+    assert all(dataclasses.replace(one, lr=2.0) == training for one in found)
+
+
+def test_the_step_comes_after_four_fifths_of_the_rounds() -> None:
+    training = TrainSettings(rounds=40, lr=1.0, lr_schedule="step")
+    assert [training.at(number).lr for number in (32, 33)] == [1.0, 0.1]
+
+
+def test_a_warm_up_as_long_as_the_run_is_refused() -> None:
+    said = refused("rounds=3", "lr_warmup=3")
+    assert said == "train.lr_warmup is 3 and train.rounds 3; some rounds must come after the warm-up"
 
 
 def test_two_sources_of_data_are_refused() -> None:

@@ -410,6 +410,7 @@ def test_models_a_to_g_are_one_line_each() -> None:
     [
         ("local | faa", {}, "no tensor is shared, so 'fairness-aware' would have no effect"),
         ("fedrep", {"keep_optimizer_state": True}, "starts its optimisers anew each round"),
+        ("fedbabu", {"lr_schedule": "cosine"}, "a cosine has brought the learning rate near zero"),
         ("pfedme", {"lr": 0.2}, "from 2 on its steps diverge"),
         ("ditto | pfedme", {}, "both own the local loop"),
         ("tent | dsbn", {}, "both adapt the model at test time"),

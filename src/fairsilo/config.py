@@ -131,6 +131,12 @@ class TrainSettings:
     batch_size: int = setting(32, "samples a step", low=1)
     optimizer: str = setting("sgd", "local optimiser", choices=("sgd", "adam", "adamw"))
     lr: float = setting(0.02, "local learning rate", low=0, open_low=True)
+    lr_schedule: str = setting(
+        "constant",
+        "of the local learning rate over the rounds; cosine: down to zero, step: a tenth in the last fifth of them",
+        choices=("constant", "cosine", "step"),
+    )
+    lr_warmup: int = setting(0, "rounds at a hundredth of the local learning rate before the schedule begins", low=0)
     momentum: float = setting(0.9, "of local SGD", low=0, high=1)
     weight_decay: float = setting(1e-4, "local weight decay", low=0)
     adam_beta2: float = setting(0.999, "of local Adam and AdamW: of the second moment", low=0, high=0.999999)
@@ -145,6 +151,21 @@ class TrainSettings:
     )
     sampling: str = setting("uniform", "how participants are drawn", choices=("uniform", "size"))
     quorum: float = setting(0.5, "share of the participants that must answer", low=0, high=1)
+
+    def at(self, round: int) -> TrainSettings:
+        """As they are in a round: with the learning rate that the schedule has come to."""
+        if self.lr_schedule == "constant" and not self.lr_warmup:
+            return self
+        return dataclasses.replace(self, lr=self.lr * self._share(round))
+
+    def _share(self, round: int) -> float:
+        """Of the learning rate in a round; within a round it is constant, and before round 1 that of round 1."""
+        over, all_rounds = max(round, 1) - 1 - self.lr_warmup, self.rounds - self.lr_warmup
+        if over < 0:
+            return 0.01
+        if self.lr_schedule == "cosine":
+            return (1 + math.cos(math.pi * over / all_rounds)) / 2
+        return 0.1 if self.lr_schedule == "step" and 5 * over >= 4 * all_rounds else 1.0
 
 
 @dataclass(frozen=True)
@@ -204,6 +225,11 @@ class Experiment:
         for group in ("data", "train", "evaluate", "engine"):
             check_fields(getattr(self, group), f"{group}.")
         participation_rule(self.train.participation)
+        if self.train.lr_warmup >= self.train.rounds:
+            raise FairsiloError(
+                f"train.lr_warmup is {self.train.lr_warmup} and train.rounds {self.train.rounds}; "
+                "some rounds must come after the warm-up"
+            )
         sources = [key for key in ("name", "folder", "packed") if getattr(self.data, key)]
         if len(sources) > 1:
             raise FairsiloError(f"data.{sources[0]} and data.{sources[1]} are both given; give one source of data")

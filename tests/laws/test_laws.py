@@ -100,6 +100,19 @@ def test_partial_participation(how: str, people: Federation) -> None:
         assert math.isclose(sum(weights.values()), 1, abs_tol=1e-9)
 
 
+@pytest.mark.parametrize("how", tiny.ALL)
+def test_the_learning_rate_of_a_round_is_the_scheduled_one_everywhere(how: str, people: Federation) -> None:
+    """Silos and server alike: a first round of warm-up is a first round at a hundredth of the rate."""
+    warming, slow = (
+        tiny.numbers(tiny.run(how, people, dataclasses.replace(SHORT, **changed))[0])
+        for changed in ({"lr_warmup": 1}, {"lr": SHORT.lr * 0.01})
+    )
+    one, other = ([row for row in numbers["rows"] if row["round"] == 1] for numbers in (warming, slow))
+    assert one == other
+    assert warming["rounds"][0] == slow["rounds"][0]
+    assert warming["rounds"][1] != slow["rounds"][1]
+
+
 def test_participation_by_share_draws_anew_each_round(people: Federation) -> None:
     training = dataclasses.replace(tiny.TRAINING, rounds=8, participation="0.34")
     history, _ = tiny.run("fedavg", people, training)

@@ -129,7 +129,7 @@ class Blueprint:
             model=model,
             method=self.method,
             task=self.task,
-            training=self.training,
+            training=self.training.at(request.round),
             memory=memory.copy(),
             message=request.message,
             round=request.round,
