@@ -1,4 +1,4 @@
-"""Writes the pages about the methods and the README's table from the catalogue, so that they cannot contradict it."""
+"""Writes the pages about methods and settings and the README's table from the code, which they cannot contradict."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fairsilo.config import all_settings
 from fairsilo.methods import CATALOGUE, Entry
+from fairsilo.report.tables import written
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = Path("docs") / "methods"
+SETTINGS = Path("docs") / "settings.md"
 README = Path("README.md")
 BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
 GENERATED = (
     "<!-- written by docs/generate.py from the catalogue; change src/fairsilo/methods.py or the part instead -->"
 )
+GENERATED_SETTINGS = "<!-- written by docs/generate.py; change src/fairsilo/config.py instead -->"
 
 NEEDS = {
     "needs_validation": "validation samples at every silo (`data.validation` above 0)",
@@ -37,7 +41,7 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     found = [described(entry) for entry in CATALOGUE.values()]
     pages = {PAGES / f"{one['name']}.md": method_page(one) for one in found}
     readme = (root / README).read_text(encoding="utf-8")
-    return {**pages, PAGES / "README.md": index(found), README: with_table(readme, found)}
+    return {**pages, PAGES / "README.md": index(found), SETTINGS: settings_page(), README: with_table(readme, found)}
 
 
 def stale(root: Path = ROOT) -> list[str]:
@@ -105,7 +109,7 @@ def command(found: Mapping[str, Any]) -> str:
     first = next(iter(found["settings"]), None)
     if found["name"] == "fedavg":
         return "fairsilo run method=fedavg"
-    chosen = f'"{found["name"]}({first["name"]}={_value(first["default"])})"' if first else found["name"]
+    chosen = f'"{found["name"]}({first["name"]}={written(first["default"])})"' if first else found["name"]
     given = " data.server=PATH" if "needs_server_data" in found["needs"] else ""
     given += " data.synthetic=glyphs" if "needs_synthetic" in found["needs"] else ""
     if found["model"]:  # FedAvg alone cannot train what it is built around
@@ -115,10 +119,26 @@ def command(found: Mapping[str, Any]) -> str:
 
 def settings(items: Iterable[Mapping[str, Any]]) -> str:
     rows = [
-        [f"`{one['name']}`", f"`{_value(one['default'])}`", one["range"] or "any", one["help"], f"`{one['part']}`"]
+        [f"`{one['name']}`", f"`{written(one['default'])}`", one["range"] or "any", one["help"], f"`{one['part']}`"]
         for one in items
     ]
     return table(["name", "default", "range", "meaning", "part"], rows) if rows else "None."
+
+
+def settings_page() -> str:
+    """All that a run can be told."""
+    rows = [
+        [f"`{one['name']}`", f"`{written(one['default'])}`", one["range"] or "any", one["help"]]
+        for one in all_settings()
+    ]
+    about = (
+        "Given as `key=value` (`fairsilo run train.rounds=20`), in a YAML file (`-c FILE`), or to `fairsilo.run`; the "
+        "last word is enough where no other setting ends with it (`rounds=20`). `fairsilo settings` prints the same "
+        'list. A method\'s own settings stand behind its name, as in `method="fedprox(mu=0.1)"`; [its '
+        "page](methods/README.md) lists them."
+    )
+    head = ["name", "default", "range", "meaning"]
+    return _joined(["# Settings", GENERATED_SETTINGS, about, table(head, rows)])
 
 
 def bullets(title: str, items: Iterable[str]) -> str:
@@ -155,13 +175,6 @@ def table(head: list[str], rows: Iterable[Iterable[str]]) -> str:
 
 def _cell(value: Any) -> str:
     return " ".join(str(value).split()).replace("|", "\\|")
-
-
-def _value(value: Any) -> str:
-    """A default as it is written on the command line."""
-    if value is None or isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

@@ -239,6 +239,19 @@ def test_resuming_with_other_data_or_another_model_is_refused(here: Path, people
     assert again.summary["rounds"] == [1]
 
 
+def test_settings(capsys: Any) -> None:
+    code, out, _ = call(capsys, "settings")
+    assert (code, "at least 1" in out) == (0, True)
+    listed = json.loads(call(capsys, "settings", "--json")[1])
+    assert {"method", "train.rounds", "engine.device"} <= {one["name"] for one in listed}
+    of_train = json.loads(call(capsys, "settings", "train", "--json")[1])
+    assert of_train == [one for one in listed if one["name"].startswith("train.")]
+    for word in ("lr", "train.lr"):
+        assert [one["name"] for one in json.loads(call(capsys, "settings", word, "--json")[1])] == ["train.lr"]
+    code, _, err = call(capsys, "settings", "rouns")
+    assert (code, err) == (2, "error: there is no setting 'rouns'; did you mean 'rounds'?\n")
+
+
 def test_methods_and_datasets(capsys: Any) -> None:
     code, out, _ = call(capsys, "methods", "--json")
     names = [found["name"] for found in json.loads(out)]

@@ -17,6 +17,7 @@ from fairsilo.config import (
     EvaluateSettings,
     Experiment,
     TrainSettings,
+    all_settings,
     as_dict,
     experiment,
     known_keys,
@@ -71,13 +72,21 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(settings: dict[str, Any]
     assert refused(**settings) == hint
 
 
-def test_a_key_near_to_none_is_answered_with_where_a_methods_settings_stand_and_with_the_whole_list() -> None:
-    said = refused("clusters=5")
-    assert said.startswith("unknown setting 'clusters'; a method's own settings stand behind its name, as in ")
-    assert 'method="NAME(clusters=...)"; known: ' in said
-    listed = said.partition("known: ")[2].split(", ")
-    assert "train.rounds" in listed
-    assert len(listed) == len(set(listed))
+def test_a_key_near_to_none_is_answered_with_where_settings_are_listed_and_where_a_methods_own_stand() -> None:
+    assert refused("clusters=5") == (
+        "unknown setting 'clusters'; `fairsilo settings` lists what there is, and a method's own settings stand behind "
+        'its name: method="NAME(clusters=...)"'
+    )
+
+
+def test_all_settings_are_listed_once_with_a_help_and_their_own_default() -> None:
+    listed = all_settings()
+    names = [one["name"] for one in listed]
+    assert len(names) == len(set(names))
+    assert set(names) == set(known_keys().values())
+    assert all(one["help"] for one in listed)
+    rounds = next(one for one in listed if one["name"] == "train.rounds")
+    assert rounds == {"name": "train.rounds", "default": 6, "range": "at least 1", "help": "rounds"}
 
 
 def test_an_override_without_an_equals_sign_is_no_setting() -> None:

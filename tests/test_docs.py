@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from fairsilo.config import experiment
+from fairsilo.config import all_settings, experiment
 from fairsilo.methods import CATALOGUE, method
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,6 +53,11 @@ def test_a_page_says_what_the_catalogue_says(name: str) -> None:
     assert ("data.server=PATH" in page) == any(part.needs_server_data for part in CATALOGUE[name].parts)
 
 
+def test_the_page_of_settings_has_a_row_for_each() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \|", generate.settings_page(), re.MULTILINE)
+    assert rows == [one["name"] for one in all_settings()]
+
+
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_the_command_of_a_page_is_understood(name: str) -> None:
     words = shlex.split(generate.command(generate.described(CATALOGUE[name])))
@@ -82,6 +87,6 @@ def test_a_readme_without_marks_is_refused() -> None:
 
 
 def test_values_are_written_as_they_are_given() -> None:
-    written = [generate._value(value) for value in (1, True, False, None, 0.0001, 2.0, "auto")]
+    written = [generate.written(value) for value in (1, True, False, None, 0.0001, 2.0, "auto")]
     assert written == ["1", "true", "false", "none", "0.0001", "2", "auto"]
     assert generate.table(["a"], [["x | y\nz"]]) == "| a |\n|---|\n| x \\| y z |"

@@ -10,10 +10,10 @@ import pytest
 from torch import Tensor
 
 import tiny
-from fairsilo.config import TrainSettings, setting
+from fairsilo.config import TrainSettings, fields_of, setting
 from fairsilo.errors import FairsiloError
 from fairsilo.methods import method
-from fairsilo.part import Facts, Method, Part, fields_of
+from fairsilo.part import Facts, Method, Part
 from fairsilo.parts.consistency_mask import ConsistencyMask
 from fairsilo.parts.distance_weights import DistanceWeights
 from fairsilo.parts.proximal import Proximal

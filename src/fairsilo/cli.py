@@ -14,8 +14,8 @@ from rich.console import Console
 
 from fairsilo import __version__
 from fairsilo.comparison import read_plan
-from fairsilo.config import Experiment, experiment, read_yaml
-from fairsilo.errors import FairsiloError, StoppedError
+from fairsilo.config import Experiment, all_settings, experiment, read_yaml
+from fairsilo.errors import FairsiloError, StoppedError, nearest
 
 app = typer.Typer(
     help="Cross-silo federated learning under domain shift: generalise, personalise, stay fair.",
@@ -162,6 +162,25 @@ def methods(
         from fairsilo.report.tables import methods_table
 
         console.print(methods_table(found))
+
+
+@app.command("settings")
+def list_settings(
+    name: Annotated[str | None, typer.Argument(help="a group such as train, or one setting")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a run can be told as key=value: defaults, ranges, meanings."""
+    listed = all_settings()
+    found = [one for one in listed if not name or name in (one["name"], *one["name"].split("."))]
+    if not found:
+        known = {word for one in listed for word in (one["name"], *one["name"].split("."))}
+        raise FairsiloError(f"there is no setting {name!r}{nearest(str(name), known)}")
+    if as_json:
+        print(json.dumps(found))  # noqa: T201
+    else:
+        from fairsilo.report.tables import settings_table
+
+        console.print(settings_table(found))
 
 
 @app.command()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairsilo.config import Experiment, experiment, known_keys, read_yaml
+from fairsilo.config import Experiment, experiment, known_keys, read_yaml, unknown_setting
 from fairsilo.errors import FairsiloError, nearest
 
 KEYS = ("methods", "grid", "seeds", "held_out_domains")
@@ -74,7 +74,7 @@ def _refuse_unknown(content: Mapping[Any, Any]) -> None:
     known = {*known_keys(), *groups, *KEYS}
     for key in content:
         if key not in known:
-            raise FairsiloError(f"unknown setting {str(key)!r}{nearest(str(key), known)}")
+            raise unknown_setting(str(key), known)
 
 
 def _methods(content: Mapping[str, Any]) -> tuple[tuple[str, ...], Grid | None]:

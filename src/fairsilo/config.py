@@ -252,15 +252,32 @@ def participation_rule(text: str) -> tuple[str, float]:
     raise FairsiloError(f"train.participation is {text!r}; it must be 'all', a share such as 0.5 or a count such as 10")
 
 
+def fields_of(owner: type, group: str = "") -> list[dict[str, Any]]:
+    """Name, default, range and help of the settings that a dataclass holds."""
+    return [
+        {
+            "name": f"{group}{item.name}",
+            "default": item.default,
+            "range": range_text(item.metadata),
+            "help": item.metadata.get("help", ""),
+        }
+        for item in dataclasses.fields(owner)
+    ]
+
+
+def all_settings() -> list[dict[str, Any]]:
+    """All that a run can be told, under the names that always work: those of groups with a dot."""
+    hints = get_type_hints(Experiment)
+    found: list[dict[str, Any]] = []
+    for item in fields_of(Experiment):
+        group: type = hints[item["name"]]
+        found += fields_of(group, f"{item['name']}.") if dataclasses.is_dataclass(group) else [item]
+    return found
+
+
 def known_keys() -> dict[str, str]:
     """Dotted key -> dotted key, and each unambiguous last word -> its dotted key."""
-    dotted: list[str] = []
-    hints = get_type_hints(Experiment)
-    for item in dataclasses.fields(Experiment):
-        if dataclasses.is_dataclass(hints[item.name]):
-            dotted += [f"{item.name}.{sub.name}" for sub in dataclasses.fields(hints[item.name])]
-        else:
-            dotted.append(item.name)
+    dotted = [item["name"] for item in all_settings()]
     keys = {key: key for key in dotted}
     leaves = [key.split(".")[-1] for key in dotted]
     for key, leaf in zip(dotted, leaves, strict=True):
@@ -329,12 +346,19 @@ def as_dict(settings: Experiment) -> dict[str, Any]:
 def _known(key: str) -> str:
     keys = known_keys()
     if key not in keys:
-        hint = nearest(key, keys)
-        if "; known: " in hint:  # near to none: perhaps a setting of the method
-            hint = f'; a method\'s own settings stand behind its name, as in method="NAME({key}=...)"'
-            hint += nearest(key, keys.values())
-        raise FairsiloError(f"unknown setting {key!r}{hint}")
+        raise unknown_setting(key, keys)
     return keys[key]
+
+
+def unknown_setting(key: str, known: Iterable[str]) -> FairsiloError:
+    """The nearest known one; where none is near, perhaps it is a setting of the method."""
+    hint = nearest(key, known)
+    if "did you mean" not in hint:
+        hint = (
+            "; `fairsilo settings` lists what there is, and a method's own settings stand behind its name: "
+            f'method="NAME({key}=...)"'
+        )
+    return FairsiloError(f"unknown setting {key!r}{hint}")
 
 
 def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ class QuorumError(StoppedError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint such as `; did you mean 'rounds'?`, or the list of what is known when nothing is near."""
-    known = sorted(set(known))
+    known = sorted(known)
     match = get_close_matches(word, known, n=1, cutoff=0.6)
     if match:
         return f"; did you mean {match[0]!r}?"

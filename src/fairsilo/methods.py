@@ -8,9 +8,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from fairsilo.config import fields_of
 from fairsilo.data import TOKEN
 from fairsilo.errors import FairsiloError, nearest
-from fairsilo.part import Method, Part, fields_of
+from fairsilo.part import Method, Part
 from fairsilo.parts.amplitude_norm import AmplitudeNorm
 from fairsilo.parts.clustering import Clustering
 from fairsilo.parts.conflict_projection import ConflictProjection

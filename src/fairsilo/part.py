@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from fairsilo import streams
-from fairsilo.config import TrainSettings, check_fields, range_text
+from fairsilo.config import TrainSettings, check_fields
 from fairsilo.errors import FairsiloError
 from fairsilo.messages import Message
 from fairsilo.models.networks import Output
@@ -390,16 +389,3 @@ class Facts:
     server_data: bool = False
     staged: bool = False
     synthetic: bool = False
-
-
-def fields_of(part: type[Part]) -> list[dict[str, Any]]:
-    """Name, default, range and help of a part's hyper-parameters."""
-    return [
-        {
-            "name": item.name,
-            "default": item.default,
-            "range": range_text(item.metadata),
-            "help": item.metadata.get("help", ""),
-        }
-        for item in dataclasses.fields(part)
-    ]

@@ -183,6 +183,22 @@ def methods_table(descriptions: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
+def settings_table(listed: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title="settings as key=value; the last word is enough where no other setting ends with it")
+    for column in ("name", "default", "range", "meaning"):
+        table.add_column(column, overflow="fold")
+    for one in listed:
+        table.add_row(one["name"], written(one["default"]), escape(one["range"]), escape(one["help"]))
+    return table
+
+
+def written(value: Any) -> str:
+    """A default as it is written on the command line."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def predictions_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """The likeliest class of each image, its probability, and the runner-up; where adapters answered, whose."""
     table = Table()
