@@ -249,7 +249,17 @@ def test_settings(capsys: Any) -> None:
     for word in ("lr", "train.lr"):
         assert [one["name"] for one in json.loads(call(capsys, "settings", word, "--json")[1])] == ["train.lr"]
     code, _, err = call(capsys, "settings", "rouns")
-    assert (code, err) == (2, "error: there is no setting 'rouns'; did you mean 'rounds'?\n")
+    assert (code, err) == (2, "error: unknown setting 'rouns'; did you mean 'rounds'?\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run", "method=ga", "warmup=3"], ["compare", "ga", "warmup=3"], ["settings", "warmup"]]
+)
+def test_a_setting_of_methods_is_named_as_such(arguments: list[str], capsys: Any) -> None:
+    code, _, err = call(capsys, *arguments)
+    assert code == 2
+    assert err.startswith("error: 'warmup' is no setting of a run but of methods (ga, faa, ")
+    assert err.endswith('it stands behind their name, as in "ga(warmup=...)"\n')
 
 
 def test_methods_and_datasets(capsys: Any) -> None:

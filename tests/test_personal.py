@@ -180,8 +180,10 @@ def test_fedbabu_never_trains_the_head_and_fine_tunes_from_the_new_model(people:
     assert results(without.rows, [3], "personal", "test").keys() == {"a", "b", "c"}
 
 
-def test_fine_tuning_by_hand_from_the_new_global_model(people: Federation) -> None:
-    history, loop = tiny.run("fedavg | fine-tune(finetune_epochs=2, finetune_steps=4)", people, PLAIN)
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_fine_tuning_by_hand_from_the_new_global_model(schedule: str, people: Federation) -> None:
+    training = dataclasses.replace(PLAIN, lr_schedule=schedule)  # of the rounds: tuning has the whole rate
+    history, loop = tiny.run("fedavg | fine-tune(finetune_epochs=2, finetune_steps=4)", people, training)
     plan = loop.blueprint
     silo = plan.silo(plan.flat(), people["a"], Request("personalise", 3, Message()), Memory())
     silo.load(loop.server.vector)
@@ -410,7 +412,7 @@ def test_models_a_to_g_are_one_line_each() -> None:
     [
         ("local | faa", {}, "no tensor is shared, so 'fairness-aware' would have no effect"),
         ("fedrep", {"keep_optimizer_state": True}, "starts its optimisers anew each round"),
-        ("fedbabu", {"lr_schedule": "cosine"}, "a cosine has brought the learning rate near zero"),
+        ("pfedme", {"lr_schedule": "cosine", "lr": 0.02}, "a cosine leaves them no learning rate; give inner_lr"),
         ("pfedme", {"lr": 0.2}, "from 2 on its steps diverge"),
         ("ditto | pfedme", {}, "both own the local loop"),
         ("tent | dsbn", {}, "both adapt the model at test time"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -21,14 +23,14 @@ RULES += ("fedavgm", "fedadam", "fedyogi", "feddyn", "fednova | afl", "fedavgm |
 class Given:
     """A server whose silos send what the test says."""
 
-    def __init__(self, how: str) -> None:
+    def __init__(self, how: str, **training: Any) -> None:
         self.server = Server(
             method=method(how),
             vector=torch.arange(6, dtype=torch.float64),
             layout=LAYOUT,
             silo_layout=LAYOUT,
             names=("a", "b", "c"),
-            training=TrainSettings(rounds=9, lr=0.1),
+            training=TrainSettings(rounds=9, lr=0.1, **training),
             rounds=9,
             seed=0,
             exchange=lambda *_: iter(()),
@@ -63,6 +65,11 @@ def test_q_ffl_says_when_it_hardly_moves() -> None:
     assert [note.partition(":")[0] for note in far.server.notes] == ["q-FFL moves by 1.1% of the mean change"]
     near.close(a=[0.1, 0.0, 0.0, 0.0], b=[0.0, 0.1, 0.0, 0.0], c=[0.0, 0.0, 0.1, 0.0])
     assert not near.server.notes
+    warming = Given("q-ffl", lr_warmup=1)
+    for said in (0, 1):  # in a warm-up changes are short, and tell nothing about the rounds to come
+        reach = 3.0 if said else 0.001
+        warming.close(a=[reach, 0.0, 0.0, 0.0], b=[0.0, reach, 0.0, 0.0], c=[0.0, 0.0, reach, 0.0])
+        assert len(warming.server.notes) == said
 
 
 @pytest.mark.parametrize("how", RULES)

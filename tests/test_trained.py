@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,18 @@ def test_a_new_silo_joins_by_the_methods_own_rule(how: str, packed: Path, pictur
     assert again == found
     if how == "iop-fl":
         assert {row["model"] for row in trained.evaluate({"x": new})} == {"global", "adapted"}
+
+
+def test_a_newcomer_trains_at_the_whole_rate_whatever_the_schedule(run: Path, pictures: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "r")
+    config = tmp_path / "r" / "config.yaml"
+    written = config.read_text()
+    assert "lr_schedule: constant" in written
+    config.write_text(written.replace("lr_schedule: constant", "lr_schedule: cosine"))
+    one, other = Trained(run), Trained(tmp_path / "r")
+    (new,) = read_newcomer(str(pictures), one.classes, one.size).values()
+    assert other.plan.training.at(2).lr == pytest.approx(other.plan.training.lr / 2)
+    assert one.personalise("late", new)["personal"] == other.personalise("late", new)["personal"]
 
 
 def test_a_newcomer_without_test_data_and_its_model_by_default(run: Path, pictures: Path) -> None:

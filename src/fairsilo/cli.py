@@ -15,7 +15,7 @@ from rich.console import Console
 from fairsilo import __version__
 from fairsilo.comparison import read_plan
 from fairsilo.config import Experiment, all_settings, experiment, read_yaml
-from fairsilo.errors import FairsiloError, StoppedError, nearest
+from fairsilo.errors import FairsiloError, StoppedError, UnknownSettingError
 
 app = typer.Typer(
     help="Cross-silo federated learning under domain shift: generalise, personalise, stay fair.",
@@ -42,8 +42,24 @@ def main() -> None:
         errors.print(f"stopped: {problem}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(1)
     except FairsiloError as problem:
-        errors.print(f"error: {problem}", markup=False, highlight=False, soft_wrap=True)
+        errors.print(f"error: {_explained(problem)}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
+
+
+def _explained(problem: FairsiloError) -> str:
+    """What is no setting of a run may be one of a method, which stands behind its name."""
+    if not isinstance(problem, UnknownSettingError):
+        return str(problem)
+    from fairsilo.methods import having
+
+    owners = having(problem.key)
+    if not owners:
+        return str(problem)
+    more = f" and {len(owners) - 3} more" if len(owners) > 3 else ""
+    return (
+        f"{problem.key!r} is no setting of a run but of methods ({', '.join(owners[:3])}{more}); it stands behind "
+        f'their name, as in "{owners[0]}({problem.key}=...)"'
+    )
 
 
 @app.callback(invoke_without_command=True)
@@ -174,7 +190,7 @@ def list_settings(
     found = [one for one in listed if not name or name in (one["name"], *one["name"].split("."))]
     if not found:
         known = {word for one in listed for word in (one["name"], *one["name"].split("."))}
-        raise FairsiloError(f"there is no setting {name!r}{nearest(str(name), known)}")
+        raise UnknownSettingError(str(name), known)
     if as_json:
         print(json.dumps(found))  # noqa: T201
     else:

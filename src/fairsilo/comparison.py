@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairsilo.config import Experiment, experiment, known_keys, read_yaml, unknown_setting
-from fairsilo.errors import FairsiloError, nearest
+from fairsilo.config import Experiment, experiment, known_keys, read_yaml
+from fairsilo.errors import FairsiloError, UnknownSettingError, nearest
 
 KEYS = ("methods", "grid", "seeds", "held_out_domains")
 PLAIN = ("", "fedavg")  # what adds nothing to a composition
@@ -74,7 +74,7 @@ def _refuse_unknown(content: Mapping[Any, Any]) -> None:
     known = {*known_keys(), *groups, *KEYS}
     for key in content:
         if key not in known:
-            raise unknown_setting(str(key), known)
+            raise UnknownSettingError(str(key), known)
 
 
 def _methods(content: Mapping[str, Any]) -> tuple[tuple[str, ...], Grid | None]:

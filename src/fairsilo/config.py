@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from fairsilo.errors import FairsiloError, nearest
+from fairsilo.errors import FairsiloError, UnknownSettingError
 
 
 def setting(
@@ -100,7 +100,7 @@ def convert(value: Any, hint: Any, name: str) -> Any:
 
 @dataclass(frozen=True)
 class DataSettings:
-    name: str | None = setting(None, "an embedded federation (see `fairsilo datasets`)")
+    name: str | None = setting(None, "an embedded federation (see `fairsilo datasets`); glyphs where no data are named")
     folder: str | None = setting(None, "images as FOLDER/domain/class/*.png, or a CSV/JSON index")
     packed: str | None = setting(None, "a folder with one .npz per domain")
     domains: tuple[str, ...] | None = setting(None, "use these domains only")
@@ -133,10 +133,10 @@ class TrainSettings:
     lr: float = setting(0.02, "local learning rate", low=0, open_low=True)
     lr_schedule: str = setting(
         "constant",
-        "of the local learning rate over the rounds; cosine: down to zero, step: a tenth in the last fifth of them",
+        "of the local learning rate over the rounds; cosine: towards zero, step: a tenth from four fifths of them on",
         choices=("constant", "cosine", "step"),
     )
-    lr_warmup: int = setting(0, "rounds at a hundredth of the local learning rate before the schedule begins", low=0)
+    lr_warmup: int = setting(0, "rounds at a hundredth of the local learning rate; the schedule has the others", low=0)
     momentum: float = setting(0.9, "of local SGD", low=0, high=1)
     weight_decay: float = setting(1e-4, "local weight decay", low=0)
     adam_beta2: float = setting(0.999, "of local Adam and AdamW: of the second moment", low=0, high=0.999999)
@@ -165,7 +165,7 @@ class TrainSettings:
             return 0.01
         if self.lr_schedule == "cosine":
             return (1 + math.cos(math.pi * over / all_rounds)) / 2
-        return 0.1 if self.lr_schedule == "step" and 5 * over >= 4 * all_rounds else 1.0
+        return 0.1 if self.lr_schedule == "step" and over >= max(1, 4 * all_rounds // 5) else 1.0
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,9 @@ class Experiment:
     method: str = setting(
         "faa", "a method of the catalogue, with settings and compositions: 'fedprox(mu=0.1) | fedheal'"
     )
-    baseline: str | None = setting(None, "a second method trained beside it on the same data and seed")
+    baseline: str | None = setting(
+        None, "a second method trained beside it on the same data and seed; fedavg where no method is named"
+    )
     model: str = setting(
         "auto",
         "small-cnn, resnet-10, tiny-clip, tiny-vit, clip:PATH, vit:PATH, resnet:PATH or package:function; auto: what "
@@ -258,7 +260,7 @@ def fields_of(owner: type, group: str = "") -> list[dict[str, Any]]:
         {
             "name": f"{group}{item.name}",
             "default": item.default,
-            "range": range_text(item.metadata),
+            "range": "true or false" if isinstance(item.default, bool) else range_text(item.metadata),
             "help": item.metadata.get("help", ""),
         }
         for item in dataclasses.fields(owner)
@@ -346,19 +348,8 @@ def as_dict(settings: Experiment) -> dict[str, Any]:
 def _known(key: str) -> str:
     keys = known_keys()
     if key not in keys:
-        raise unknown_setting(key, keys)
+        raise UnknownSettingError(key, keys)
     return keys[key]
-
-
-def unknown_setting(key: str, known: Iterable[str]) -> FairsiloError:
-    """The nearest known one; where none is near, perhaps it is a setting of the method."""
-    hint = nearest(key, known)
-    if "did you mean" not in hint:
-        hint = (
-            "; `fairsilo settings` lists what there is, and a method's own settings stand behind its name: "
-            f'method="NAME({key}=...)"'
-        )
-    return FairsiloError(f"unknown setting {key!r}{hint}")
 
 
 def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,14 @@ class FairsiloError(Exception):
     """Bad input: one sentence that names the field or file, the value and what would be right (exit code 2)."""
 
 
+class UnknownSettingError(FairsiloError):
+    """A setting that a run does not have; it may be one of a method."""
+
+    def __init__(self, key: str, known: Iterable[str]) -> None:
+        super().__init__(f"unknown setting {key!r}{near(key, known) or '; `fairsilo settings` lists what there is'}")
+        self.key = key
+
+
 class StoppedError(FairsiloError):
     """A run that cannot go on; its last checkpoint can be resumed."""
 
@@ -18,10 +26,13 @@ class QuorumError(StoppedError):
     """Too few silos answered a round."""
 
 
+def near(word: str, known: Iterable[str]) -> str:
+    """A hint such as `; did you mean 'rounds'?`; empty where nothing is near."""
+    match = get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    return f"; did you mean {match[0]!r}?" if match else ""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint such as `; did you mean 'rounds'?`, or the list of what is known when nothing is near."""
+    """The hint, or the list of what is known where nothing is near."""
     known = sorted(known)
-    match = get_close_matches(word, known, n=1, cutoff=0.6)
-    if match:
-        return f"; did you mean {match[0]!r}?"
-    return f"; known: {', '.join(known)}" if known else ""
+    return near(word, known) or (f"; known: {', '.join(known)}" if known else "")

@@ -77,13 +77,17 @@ class Entry:
     settings: dict[str, Any] = field(default_factory=dict)  # where they differ from the parts' own defaults
     model: str = ""  # the network it is built around; by default any
 
+    @property
+    def known(self) -> set[str]:
+        """The names of its settings."""
+        return {item["name"] for part in self.parts for item in fields_of(part)}
+
     def make(self, **settings: Any) -> Method:
         """The method, each setting given to every part that has it."""
         chosen = {**self.settings, **settings}
-        known = {item["name"] for part in self.parts for item in fields_of(part)}
         for key in chosen:
-            if key not in known:
-                hint = nearest(key, known) if known else "; it has none"
+            if key not in self.known:
+                hint = nearest(key, self.known) if self.known else "; it has none"
                 raise FairsiloError(f"{self.name} has no setting {key!r}{hint}")
         parts = []
         for part in self.parts:
@@ -369,6 +373,11 @@ def model_for(text: str) -> str:
     names = [piece.strip().partition("(")[0].partition(".")[0] for piece in text.split("|")]
     around = [CATALOGUE[name].model for name in names if name in CATALOGUE and CATALOGUE[name].model]
     return around[0] if around else "small-cnn"
+
+
+def having(setting: str) -> list[str]:
+    """The methods of the catalogue that have a setting of this name."""
+    return [name for name, one in CATALOGUE.items() if setting in one.known]
 
 
 def method(text: str, **settings: Any) -> Method:

@@ -228,6 +228,7 @@ class Trained:
             held = self._holding(data, None, "last")
             before = {split: rounds.measure(held, split) for split in measured}
         silo = self._silo(data, Request(kind, server.round, message))
+        silo.training = self.plan.training  # its training begins, whatever the schedule of the rounds had come to
         with streams.ambient(self.plan.seed, server.round, name, kind):
             answer = rounds.EXCHANGE[kind](silo)
         vector = silo.scratch[rounds.SAVED]["last"]

@@ -107,8 +107,13 @@ def test_the_learning_rate_of_a_round_is_the_scheduled_one_everywhere(how: str, 
         tiny.numbers(tiny.run(how, people, dataclasses.replace(SHORT, **changed))[0])
         for changed in ({"lr_warmup": 1}, {"lr": SHORT.lr * 0.01})
     )
-    one, other = ([row for row in numbers["rows"] if row["round"] == 1] for numbers in (warming, slow))
-    assert one == other
+    # what is tuned after the round is tuned at the whole rate
+    compared = {"global"} if method(how).personalises else {"global", "personal", "adapted"}
+    one, other = (
+        [row for row in numbers["rows"] if row["round"] == 1 and row["model"] in compared]
+        for numbers in (warming, slow)
+    )
+    assert one == other != []
     assert warming["rounds"][0] == slow["rounds"][0]
     assert warming["rounds"][1] != slow["rounds"][1]
 

@@ -123,13 +123,16 @@ class Blueprint:
         return FlatModel(module, Layout.of(module), self.device)
 
     def silo(self, model: FlatModel, data: SiloData, request: Request, memory: Memory) -> Silo:
-        """A silo ready to answer one request, with a copy of its memory."""
+        """A silo ready to answer one request, with a copy of its memory.
+
+        The schedule of the learning rate is that of the rounds: what is tuned after one has the whole rate.
+        """
         return Silo(
             data=data,
             model=model,
             method=self.method,
             task=self.task,
-            training=self.training.at(request.round),
+            training=self.training.at(request.round) if request.kind == "train" else self.training,
             memory=memory.copy(),
             message=request.message,
             round=request.round,

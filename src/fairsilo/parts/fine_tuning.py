@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fairsilo.config import TrainSettings, setting
-from fairsilo.errors import FairsiloError
 from fairsilo.local import fine_tune
 from fairsilo.part import Part
 from fairsilo.parts.heads import is_body, is_head, require_head
@@ -37,11 +36,6 @@ class FineTuning(Part):
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         if self.finetune_what != "all":
             require_head(self.name, layout)
-        if self.personalises and training.lr_schedule == "cosine":
-            raise FairsiloError(
-                f"{self.name} trains after the last round, when a cosine has brought the learning rate near zero; set "
-                "train.lr_schedule=step or constant"
-            )
 
     def personalise(self, silo: Silo) -> None:
         fine_tune(silo, _CHOICES[self.finetune_what], self.finetune_epochs, self.finetune_steps)

@@ -35,7 +35,9 @@ class MoreauEnvelope(Part):
 
     lam: float = setting(15.0, "pull between the two models (lambda)", low=0, open_low=True)
     inner_steps: int = setting(5, "steps of the personal model a batch (K)", low=1)
-    inner_lr: float | None = setting(None, "of the personal model (eta_p); by default train.lr", low=0, open_low=True)
+    inner_lr: float | None = setting(
+        None, "of the personal model (eta_p), the same in all rounds; by default train.lr", low=0, open_low=True
+    )
     mu: float = setting(1e-3, "weight decay of the personal model", low=0)
     beta: float = setting(1.0, "share of the silos' mean in the new global model", low=0, high=1, open_low=True)
 
@@ -43,6 +45,11 @@ class MoreauEnvelope(Part):
         require_new_optimizer(self.name, training)
         if training.optimizer != "sgd":
             raise FairsiloError(f"{self.name} takes plain gradient steps of its own; set train.optimizer=sgd")
+        if training.lr_schedule == "cosine" and not self.inner_lr:
+            raise FairsiloError(
+                f"{self.name} makes personal models anew each round, and in the last ones a cosine leaves them no "
+                "learning rate; give inner_lr, or set train.lr_schedule=step or constant"
+            )
         for key, rate in (("train.lr", training.lr), ("inner_lr", self.inner_lr or training.lr)):
             if self.lam * rate >= 2:
                 raise FairsiloError(f"{self.name}: lam * {key} is {self.lam * rate:g}; from 2 on its steps diverge")

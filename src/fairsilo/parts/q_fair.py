@@ -40,7 +40,7 @@ class QFair(Part):
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         squares = squared_norms(updates.parameters).cpu()
         found = q_coefficients(received_losses(updates), squares, self.q, server.training.at(server.round).lr)
-        if server.round == 1 and found.sum() < 0.1:
+        if server.round == server.training.lr_warmup + 1 and found.sum() < 0.1:
             server.note(
                 f"q-FFL moves by {float(found.sum()):.1%} of the mean change: long local changes count as curvature, "
                 "and a smaller q or fewer local steps shorten it less"
