@@ -336,7 +336,7 @@ def test_prompts_that_do_not_fit_are_named(places: dict[str, str]) -> None:
         ("fedavg", "clip", "CLIP alone is not trained: compose the method with fedclip"),
         ("fedclip | promptfl", "clip", "both build the network"),
         ("fedclip | fedmix", "clip", "needs gradients of the inputs, and the first stage of the network is frozen"),
-        ("promptfl(context_length=40)", "clip", "and the text encoder takes at most 40"),
+        ("promptfl(context_length=40)", "clip", "'0' behind a context of 40 has 43 tokens, and the text encoder takes"),
     ],
 )
 def test_what_does_not_go_together_is_said(

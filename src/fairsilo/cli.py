@@ -186,11 +186,10 @@ def list_settings(
     as_json: AsJson = False,
 ) -> None:
     """What a run can be told as key=value: defaults, ranges, meanings."""
-    listed = all_settings()
-    found = [one for one in listed if not name or name in (one["name"], *one["name"].split("."))]
-    if not found:
-        known = {word for one in listed for word in (one["name"], *one["name"].split("."))}
-        raise UnknownSettingError(str(name), known)
+    words = {one["name"]: {one["name"], *one["name"].split(".")} for one in all_settings()}
+    found = [one for one in all_settings() if not name or name in words[one["name"]]]
+    if name and not found:
+        raise UnknownSettingError(name, set().union(*words.values()))
     if as_json:
         print(json.dumps(found))  # noqa: T201
     else:
@@ -441,12 +440,14 @@ def _show(work: Callable[[Any], Any], as_json: bool, chosen: Experiment) -> None
 
 
 def _describe(found: dict[str, Any]) -> None:
+    from fairsilo.report.tables import written
+
     lines = [f"{found['title']} ({found['name']}): {found['idea']}"]
     lines += [f"paper: {found['paper']}", f"parts: {', '.join(found['parts']) or 'none: the plain round'}"]
     lines += [f"formula: {text}" for text in found["formulas"]]
     for item in found["settings"]:
         allowed = f" [{item['range']}]" if item["range"] else ""
-        lines.append(f"  {item['name']} = {item['default']}{allowed}: {item['help']}")
+        lines.append(f"  {item['name']} = {written(item['default'])}{allowed}: {item['help']}")
     lines += [f"sends: {text}" for text in found["sends"]]
     lines += [f"keeps: {text}" for text in found["keeps"]] or ["keeps: nothing"]
     lines.append(f"results are about: the {found['results_about']} model")

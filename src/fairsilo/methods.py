@@ -85,9 +85,10 @@ class Entry:
     def make(self, **settings: Any) -> Method:
         """The method, each setting given to every part that has it."""
         chosen = {**self.settings, **settings}
+        known = self.known
         for key in chosen:
-            if key not in self.known:
-                hint = nearest(key, self.known) if self.known else "; it has none"
+            if key not in known:
+                hint = nearest(key, known) if known else "; it has none"
                 raise FairsiloError(f"{self.name} has no setting {key!r}{hint}")
         parts = []
         for part in self.parts:

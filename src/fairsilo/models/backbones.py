@@ -314,21 +314,24 @@ class ClipNetwork(Backbone):
             out: Tensor = self.pretrained.visual_projection(pooled)
         return out.float() if self.short_floats else out
 
-    def tokens(self, texts: Sequence[str], more: int = 0) -> Tensor:
-        """Token numbers, padded to one length; a text too long for the encoder (with `more` to come) is named.
+    def tokens(self, texts: Sequence[str], context: int = 0) -> Tensor:
+        """Token numbers, padded to one length; a text too long for the encoder is named.
 
-        Classes are often named after folders: an underscore between two words (alarm_clock) is read as a space.
+        Before each text stand as many tokens as a context will take the place of. Classes are often named after
+        folders: an underscore between two words (alarm_clock) is read as a space.
         """
         tokenizer = _tokenizer(self.source)
         texts = [re.sub(r"(?<=[^\W_])_+(?=[^\W_])", " ", text) for text in texts]
+        filled = [" ".join([*["x"] * context, text]) for text in texts]
         longest = int(self.pretrained.config.text_config.max_position_embeddings)
-        for text in texts:
-            length = len(tokenizer(text)["input_ids"]) + more
+        for text, whole in zip(texts, filled, strict=True):
+            length = len(tokenizer(whole)["input_ids"])
             if length > longest:
+                behind = f" behind a context of {context}" if context else ""
                 raise FairsiloError(
-                    f"the prompt {text!r} has {length} tokens, and the text encoder takes at most {longest}"
+                    f"the prompt {text!r}{behind} has {length} tokens, and the text encoder takes at most {longest}"
                 )
-        found: Tensor = tokenizer(texts, padding=True, return_tensors="pt")["input_ids"]
+        found: Tensor = tokenizer(filled, padding=True, return_tensors="pt")["input_ids"]
         return found
 
     def encode(self, tokens: Tensor, context: Tensor | None = None) -> Tensor:

@@ -25,9 +25,7 @@ class PromptedClip(Staged):
         super().__init__()
         self.clip = clip
         self.context = nn.Parameter(0.02 * torch.randn(length, clip.text_width))
-        filled = " ".join(["x"] * length)  # tokens that the context takes the place of
-        texts = [f"{filled} {name}" for name in classes]
-        self.register_buffer("tokens", clip.tokens(texts), persistent=False)
+        self.register_buffer("tokens", clip.tokens(classes, context=length), persistent=False)
         self.known: list[tuple[Tensor, Tensor]] = []  # contexts and their class features, the last used first
 
     def stem(self, inputs: Tensor) -> Tensor:

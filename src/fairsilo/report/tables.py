@@ -10,7 +10,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from fairsilo.metrics import CLUSTERED, HEADLINES, by_held_out, compare_cells, headline
+from fairsilo.metrics import CLUSTERED, HEADLINES, by_held_out, compare_cells, headline, mean
 
 SELECTIONS = {
     "last": "last round",
@@ -114,7 +114,7 @@ def _clustered(comparison: Mapping[str, Any]) -> dict[str, float]:
     for cell in comparison["cells"]:
         if CLUSTERED in cell["summary"]:
             found.setdefault(cell["method"], []).append(cell["summary"][CLUSTERED])
-    return {method: sum(values) / len(values) for method, values in found.items()}
+    return {method: mean(values) for method, values in found.items()}
 
 
 def _with_spread(found: Mapping[str, Any]) -> str:
@@ -178,7 +178,7 @@ def methods_table(descriptions: Sequence[Mapping[str, Any]]) -> Table:
     for column in ("name", "idea", "settings", "results about"):
         table.add_column(column)
     for found in descriptions:
-        settings = ", ".join(dict.fromkeys(f"{item['name']}={item['default']}" for item in found["settings"]))
+        settings = ", ".join(dict.fromkeys(f"{item['name']}={written(item['default'])}" for item in found["settings"]))
         table.add_row(found["name"], found["idea"], settings, found["results_about"])
     return table
 
