@@ -125,7 +125,6 @@ def test_a_whole_float_is_a_whole_number_and_a_broken_one_is_not() -> None:
         ("rounds=", "train.rounds is None; it must be a whole number"),
         ("workers=two", "engine.workers is 'two'; it must be a whole number or nothing"),
         ("clip=big", "train.clip is 'big'; it must be a number or nothing"),
-        ("domains=photo", "data.domains is 'photo'; it must be a list or nothing"),
     ],
 )
 def test_a_value_of_another_type_is_refused_in_words(override: str, sentence: str) -> None:
@@ -306,6 +305,20 @@ def test_the_step_comes_after_four_fifths_of_the_rounds(rounds: int, kept: int) 
 def test_a_warm_up_as_long_as_the_run_is_refused() -> None:
     said = refused("rounds=3", "lr_warmup=3")
     assert said == "train.lr_warmup is 3 and train.rounds 3; some rounds must come after the warm-up"
+
+
+@pytest.mark.parametrize(
+    ("text", "domains"),
+    [
+        ("photo", ("photo",)),
+        ("scan, photo,", ("scan", "photo")),
+        ("[scan, 1]", ("scan", "1")),
+        ("none", None),
+        ("", None),
+    ],
+)
+def test_domains_are_listed_by_commas_or_as_yaml(text: str, domains: tuple[str, ...] | None) -> None:
+    assert experiment({}, [f"domains={text}"]).data.domains == domains
 
 
 def test_two_sources_of_data_are_refused() -> None:

@@ -103,7 +103,7 @@ class DataSettings:
     name: str | None = setting(None, "an embedded federation (see `fairsilo datasets`); glyphs where no data are named")
     folder: str | None = setting(None, "images as FOLDER/domain/class/*.png, or a CSV/JSON index")
     packed: str | None = setting(None, "a folder with one .npz per domain")
-    domains: tuple[str, ...] | None = setting(None, "use these domains only")
+    domains: tuple[str, ...] | None = setting(None, "use these domains only, such as scan,photo")
     size: int | None = setting(None, "resize every image to this many pixels", low=8, high=4096)
     held_out: str | None = setting("auto", "the domain nobody trains on; several: a+b; none: -; auto: the last one")
     silos_per_domain: int = setting(1, "into how many silos each domain is divided", low=1)
@@ -371,7 +371,7 @@ def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_value(key: str, text: str) -> Any:
-    """A value from the command line: as it stands for a field of text, else as YAML reads it."""
+    """A value from the command line: as it stands for a field of text, else as YAML reads it; lists also by commas."""
     import yaml
 
     kinds = _kinds(key)
@@ -379,6 +379,8 @@ def _read_value(key: str, text: str) -> Any:
         return None
     if kinds <= {str, type(None)}:
         return text
+    if tuple in kinds and not text.startswith("["):
+        return [item.strip() for item in text.split(",") if item.strip()]
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
