@@ -1,0 +1,24 @@
+"""Numbers stay as they were: every method finds what was recorded before the core was changed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import records
+
+KEPT = json.loads(records.FILE.read_text())
+
+
+@pytest.mark.parametrize("how", records.NAMES)
+def test_numbers_are_those_that_were_recorded(how: str) -> None:
+    portable = how not in records.ON_BACKBONES or KEPT["machine"] == records.machine()
+    assert not records.differences(records.record(how), KEPT["methods"][how], 1e-6 if portable else 1e-2)
+
+
+def test_a_difference_is_found() -> None:
+    kept = KEPT["methods"]["fedavg"]
+    changed = {**kept, "norms": [value * (1 + 1e-5) for value in kept["norms"]]}
+    assert records.differences(changed, kept, 1e-6)
+    assert records.differences({**kept, "losses": kept["losses"][:-1]}, kept, 1e-6)
