@@ -17,13 +17,14 @@ from pathlib import Path
 import torch
 
 from fairsilo.config import TrainSettings
+from fairsilo.core.samples import SiloData, Split
+from fairsilo.data.federation import Federation
 from fairsilo.engine.features import keep_features
 from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Loop
 from fairsilo.engine.processes import Pool, Processes
-from fairsilo.federation import Federation, SiloData, Split
-from fairsilo.methods import method
-from fairsilo.tasks import Classify
+from fairsilo.methods.text import method
+from fairsilo.tasks.classify import Classify
 
 
 def write_clip(folder: Path) -> str:

@@ -21,16 +21,17 @@ import torch
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings
+from fairsilo.core.round import close_round, open_round
+from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.screening import screened
+from fairsilo.core.vectors import weighted_mean
+from fairsilo.data.federation import Federation
 from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
-from fairsilo.federation import Federation, SiloData, Split
-from fairsilo.methods import method
-from fairsilo.models.networks import build
-from fairsilo.round import close_round, open_round
-from fairsilo.screening import screened
-from fairsilo.tasks import Classify
-from fairsilo.vectors import weighted_mean
+from fairsilo.methods.text import method
+from fairsilo.models.registry import build
+from fairsilo.tasks.classify import Classify
 
 
 def federation(silos: int, samples: int, size: int) -> Federation:

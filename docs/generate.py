@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairsilo.config import all_settings
-from fairsilo.methods import CATALOGUE, Entry
+from fairsilo.methods.catalogue import CATALOGUE, Entry
 from fairsilo.report.tables import written
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import tiny
+from fairsilo.data.federation import Federation
 from fairsilo.engine.processes import Pool
-from fairsilo.federation import Federation
 
 torch.set_num_threads(1)
 

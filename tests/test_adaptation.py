@@ -11,11 +11,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import tiny
-from fairsilo import round as rounds
-from fairsilo.federation import Federation, Split
-from fairsilo.messages import MODEL, Message, Request
-from fairsilo.parts.routed_kernels import RoutedConv
-from fairsilo.silo import Memory, Silo, prepare
+from fairsilo.core.answers import adapt_silo
+from fairsilo.core.messages import MODEL, Message, Request
+from fairsilo.core.round import open_adaptation
+from fairsilo.core.samples import Split
+from fairsilo.core.silo import Memory, Silo, prepare
+from fairsilo.data.federation import Federation
+from fairsilo.methods.parts.routed_kernels import RoutedConv
 
 
 def unseen(how: str, people: Federation, **changes: Any) -> Silo:
@@ -34,7 +36,7 @@ def images(silo: Silo) -> Tensor:
 def test_dsbn_takes_mean_and_variance_of_the_unseen_images_and_nothing_else(people: Federation) -> None:
     silo = unseen("dsbn(adapt_batch=64)", people)
     before = silo.message.tensors[MODEL].clone()
-    rounds.adapt_silo(silo)
+    adapt_silo(silo)
     after, layout = silo.model.read(), silo.model.layout
     assert torch.equal(after[: layout.parameters], before[: layout.parameters])
     convolution = silo.model.module.get_submodule("features.0")
@@ -58,7 +60,7 @@ def test_dsbn_batch_by_batch_normalises_each_batch_by_itself(people: Federation)
 def test_tent_changes_scale_and_shift_alone_and_restores_gradients(people: Federation) -> None:
     silo = unseen("tent(adapt_lr=0.01, adapt_batch=6)", people)
     before = silo.model.layout.views(silo.message.tensors[MODEL].clone())
-    rounds.adapt_silo(silo)
+    adapt_silo(silo)
     after = silo.model.layout.views(silo.model.read())
     changed = {name for name in before if not torch.equal(before[name], after[name])}
     assert {"features.1.weight", "features.1.bias"} <= changed
@@ -87,7 +89,7 @@ def test_frozen_norms_are_as_before_afterwards(how: str, people: Federation) -> 
     frozen = flat.module.get_submodule("features.1")
     before = {name: buffer.clone() for name, buffer in frozen.named_buffers()}
     silo = plan.silo(flat, people["u"], Request("adapt", 1, Message({MODEL: plan.start()[1]})), Memory())
-    rounds.adapt_silo(silo)
+    adapt_silo(silo)
     assert all(torch.equal(before[name], buffer) for name, buffer in frozen.named_buffers())
 
 
@@ -108,7 +110,7 @@ def test_labels_are_never_looked_at(how: str, people: Federation) -> None:
 
         silo.method.__dict__["_hooks"]["adapt"] = (kept,)
         torch.manual_seed(0)
-        rounds.adapt_silo(silo)
+        adapt_silo(silo)
         found.append(torch.cat(predictions).detach())
     assert torch.equal(found[0], found[1])
 
@@ -151,7 +153,7 @@ def test_iop_fl_ships_personal_models_to_the_newcomer_and_says_so(people: Federa
     kinds = [[e["kind"] for e in record["exchanges"]] for record in history.rounds]
     assert kinds == [["train", "evaluate"]] * 2 + [["train", "evaluate", "share", "adapt"]]  # it is long: once
     adapt = history.rounds[-1]["exchanges"][-1]
-    message = rounds.open_adaptation(loop.server, ["u"])["u"]
+    message = open_adaptation(loop.server, ["u"])["u"]
     models = message.tensors["routed-kernels.models"]
     assert torch.equal(models[0], loop.server.vector)
     assert torch.equal(models[1], loop.engine.memory["a"]["trajectory"]["model"])

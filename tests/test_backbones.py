@@ -18,6 +18,9 @@ from torch import Tensor
 
 import tiny
 import tiny_backbones
+from fairsilo.core.samples import Split
+from fairsilo.core.silo import prepare
+from fairsilo.data.federation import Federation, pooled
 from fairsilo.engine.base import Engine
 from fairsilo.engine.features import Prepared, Shelf, keep_features
 from fairsilo.engine.host import Blueprint
@@ -25,17 +28,16 @@ from fairsilo.engine.loop import Event, History, Loop
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.federation import Federation, Split, pooled
-from fairsilo.methods import CATALOGUE, method
+from fairsilo.methods.catalogue import CATALOGUE
+from fairsilo.methods.parts.image_adapter import contrastive
+from fairsilo.methods.parts.offsite import emulated
+from fairsilo.methods.parts.prompt_context import PromptedClip
+from fairsilo.methods.parts.server_tuning import ServerTuning
+from fairsilo.methods.parts.visual_prompts import PromptedVit
+from fairsilo.methods.text import method
 from fairsilo.models import backbones
 from fairsilo.models.backbones import Backbone, ClipNetwork, VitNetwork, backbone_network
-from fairsilo.parts.image_adapter import contrastive
-from fairsilo.parts.offsite import emulated
-from fairsilo.parts.prompt_context import PromptedClip
-from fairsilo.parts.server_tuning import ServerTuning
-from fairsilo.parts.visual_prompts import PromptedVit
-from fairsilo.silo import prepare
-from fairsilo.store import Store
+from fairsilo.runs.folder import Store
 
 SHIPPED_CLIP = Path(backbones.__file__).parent / "pretrained" / "tiny-clip"
 SHORT = dataclasses.replace(tiny.TRAINING, rounds=2)
@@ -543,7 +545,7 @@ def test_the_context_stands_between_start_and_class(places: dict[str, str]) -> N
 
 
 def test_alignment_in_promptfl_is_on_text_features(places: dict[str, str], people8: Federation) -> None:
-    from fairsilo.parts.feature_alignment import aligned
+    from fairsilo.methods.parts.feature_alignment import aligned
 
     module = tiny.plan("promptfl", model=places["clip"]).flat().module
     assert isinstance(module, PromptedClip)

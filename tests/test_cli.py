@@ -16,9 +16,9 @@ import torch
 import tiny
 from fairsilo import cli
 from fairsilo.data.dataset import TEST, TRAIN, VALIDATION, Dataset, Domain
+from fairsilo.data.federation import Federation
 from fairsilo.data.packed import write_packed
 from fairsilo.errors import FairsiloError, QuorumError
-from fairsilo.federation import Federation
 
 FAST = ["rounds=2", "epochs=1", "batch_size=8", "lr=0.1", "engine.name=sequential"]
 

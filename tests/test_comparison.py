@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
-from fairsilo import config, experiment
-from fairsilo.comparison import Grid, Plan, composed, read_plan
+from fairsilo import config
+from fairsilo.analysis.metrics import compare_cells, mean, summarise
 from fairsilo.data import load
 from fairsilo.errors import FairsiloError
-from fairsilo.methods import method
-from fairsilo.metrics import compare_cells, mean, summarise
+from fairsilo.methods.text import method
 from fairsilo.report.comparison_page import STRONGEST, page, write_comparison
+from fairsilo.runs import experiment
+from fairsilo.runs.comparison import Grid, Plan, composed, read_plan
 from test_cli import FAST, call, here, packed  # noqa: F401 - fixtures
 from test_report_page import check_well_formed, part, words
 
@@ -169,12 +170,12 @@ def test_wrong_command_lines_get_one_sentence() -> None:
 
 
 def test_plans_do_not_wait_for_torch() -> None:
-    code = "import sys, fairsilo.comparison; sys.exit('torch' in sys.modules)"
+    code = "import sys, fairsilo.runs.comparison; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_table_of_fedheal_names_methods_of_the_catalogue() -> None:
-    from fairsilo.methods import method
+    from fairsilo.methods.text import method
 
     path = Path(__file__).parent.parent / "experiments" / "fedheal" / "table2-glyphs.yaml"
     found = read_plan(path)

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairsilo import diagnostics
-from fairsilo.diagnostics import Replay
+from fairsilo.analysis import diagnostics
+from fairsilo.analysis.diagnostics import Replay
+from fairsilo.core.vectors import AVERAGED, BUFFER, COUNTER, PARAMETER, Layout, Slot
 from fairsilo.errors import FairsiloError
-from fairsilo.vectors import AVERAGED, BUFFER, COUNTER, PARAMETER, Layout, Slot
 
 F64 = torch.float64
 NAMES = ("a", "b", "c")

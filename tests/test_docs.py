@@ -11,7 +11,8 @@ from types import ModuleType
 import pytest
 
 from fairsilo.config import all_settings, experiment
-from fairsilo.methods import CATALOGUE, method
+from fairsilo.methods.catalogue import CATALOGUE
+from fairsilo.methods.text import method
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -12,19 +12,20 @@ import pytest
 import torch
 
 import tiny
+from fairsilo.analysis.metrics import results
 from fairsilo.config import TrainSettings
+from fairsilo.core.messages import Failure, Message
+from fairsilo.core.method import Method
+from fairsilo.core.part import Part
+from fairsilo.core.silo import Silo
+from fairsilo.data.federation import Federation
 from fairsilo.engine.base import Engine
 from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Event
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.federation import Federation
-from fairsilo.messages import Failure, Message
-from fairsilo.metrics import results
-from fairsilo.part import Method, Part
-from fairsilo.silo import Silo
-from fairsilo.store import Store
+from fairsilo.runs.folder import Store
 
 
 @dataclass(frozen=True)

@@ -13,19 +13,20 @@ import torch
 
 import tiny
 import tiny_backbones
-from fairsilo import experiment
+from fairsilo.core.local import task_loss
+from fairsilo.core.messages import Message, Request
+from fairsilo.core.samples import MappedSplit, SiloData, Split
+from fairsilo.core.silo import Memory
+from fairsilo.data.federation import Federation, pooled
 from fairsilo.engine.features import Prepared, keep_features
 from fairsilo.engine.loop import History, Loop
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.federation import Federation, MappedSplit, SiloData, Split, pooled
-from fairsilo.messages import Message, Request
+from fairsilo.methods.parts.prototype_contrast import PrototypeContrast, prototype_contrast
 from fairsilo.models import backbones
-from fairsilo.parts.prototype_contrast import PrototypeContrast, prototype_contrast
-from fairsilo.round import task_loss
-from fairsilo.silo import Memory
-from fairsilo.trained import Replayed
+from fairsilo.runs import experiment
+from fairsilo.runs.trained import Replayed
 
 SHORT = dataclasses.replace(tiny.TRAINING, rounds=2)
 

@@ -18,9 +18,16 @@ from PIL import Image
 from torch import Tensor
 
 import tiny
-from fairsilo import experiment as work
 from fairsilo.config import TrainSettings, experiment
+from fairsilo.core.messages import MODEL, Failure, Message, Reply, Request
+from fairsilo.core.method import Method
+from fairsilo.core.output import Output
+from fairsilo.core.round import open_evaluation, open_round
+from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.silo import Memory, prepare
+from fairsilo.core.vectors import FlatModel, Layout
 from fairsilo.data.dataset import UNDECIDED, Dataset, Domain
+from fairsilo.data.federation import Federation, federate
 from fairsilo.data.glyphs import CLASSES, glyphs
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.data.packed import write_packed
@@ -31,18 +38,13 @@ from fairsilo.engine.loop import Event, History, Listener, Loop, silent
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.federation import Federation, SiloData, Split, federate
-from fairsilo.messages import MODEL, Failure, Message, Reply, Request
-from fairsilo.models.networks import Output, build
-from fairsilo.part import Method
-from fairsilo.parts.adapter_bank import AdapterBank, divergence, mutual_loss, server_losses
-from fairsilo.parts.domain_adapters import DomainAdapters
-from fairsilo.parts.momentum_start import MomentumStart, class_means, quality
-from fairsilo.parts.two_heads import TwoHeads
-from fairsilo.round import open_evaluation, open_round
-from fairsilo.silo import Memory, prepare
-from fairsilo.store import Store
-from fairsilo.vectors import FlatModel, Layout
+from fairsilo.methods.adapter_bank import AdapterBank, divergence, mutual_loss, server_losses
+from fairsilo.methods.parts.domain_adapters import DomainAdapters
+from fairsilo.methods.parts.momentum_start import MomentumStart, class_means, quality
+from fairsilo.methods.parts.two_heads import TwoHeads
+from fairsilo.models.registry import build
+from fairsilo.runs import experiment as work
+from fairsilo.runs.folder import Store
 from test_cli import call
 from tiny_backbones import write_clip
 

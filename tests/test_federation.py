@@ -9,9 +9,10 @@ from collections.abc import Sequence
 import pytest
 import torch
 
+from fairsilo.core.samples import SiloData, Split
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
+from fairsilo.data.federation import Federation, federate, held_out_domains
 from fairsilo.errors import FairsiloError
-from fairsilo.federation import Federation, SiloData, Split, federate, held_out_domains
 
 COUNT = 60
 

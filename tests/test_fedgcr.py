@@ -16,24 +16,25 @@ from torch import Tensor
 
 import tiny
 from fairsilo.config import EngineSettings
+from fairsilo.core.messages import Message, Request
+from fairsilo.core.method import Method
+from fairsilo.core.output import Output
+from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.server import Updates
+from fairsilo.core.silo import Memory, Silo
+from fairsilo.data.federation import Federation
 from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Event, History, Listener, Loop, silent
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.federation import Federation, SiloData, Split
-from fairsilo.messages import Message, Request
-from fairsilo.methods import method
+from fairsilo.methods.parts.clustering import Clustering, Known, clustering_accuracy
+from fairsilo.methods.parts.group_prompts import GroupedVit, GroupPrompts, feature_contrast, group_contrast
+from fairsilo.methods.parts.group_weights import GroupWeights, cluster_losses, group_weights, influence, quantised
+from fairsilo.methods.parts.visual_prompts import VisualPrompts
+from fairsilo.methods.representations import centres_of, mixture, renumbered, representation
+from fairsilo.methods.text import method
 from fairsilo.models.backbones import VitNetwork
-from fairsilo.models.networks import Output
-from fairsilo.part import Method
-from fairsilo.parts.clustering import Clustering, Known, clustering_accuracy
-from fairsilo.parts.group_prompts import GroupedVit, GroupPrompts, feature_contrast, group_contrast
-from fairsilo.parts.group_weights import GroupWeights, cluster_losses, group_weights, influence, quantised
-from fairsilo.parts.representations import centres_of, mixture, renumbered, representation
-from fairsilo.parts.visual_prompts import VisualPrompts
-from fairsilo.server import Updates
-from fairsilo.silo import Memory, Silo
-from fairsilo.store import Store
+from fairsilo.runs.folder import Store
 from tiny_backbones import write_vit
 
 FEDGCR = Method((GroupPrompts(), Clustering(clusters=2), GroupWeights()), "fedgcr")

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fairsilo import diagnostics
+from fairsilo.analysis import diagnostics
 from fairsilo.errors import FairsiloError
 from fairsilo.report import figures
 from fairsilo.report.figures import FIGURES, figures_in, write_figure

@@ -17,10 +17,11 @@ from rich.console import Console
 
 import fairsilo
 from fairsilo import config
-from fairsilo.experiment import federation_of
-from fairsilo.federation import Federation, SiloData, Split
+from fairsilo.core.samples import SiloData, Split
+from fairsilo.data.federation import Federation
 from fairsilo.models.networks import Staged
 from fairsilo.report.tables import comparison_csv, comparison_table, run_table
+from fairsilo.runs.experiment import federation_of
 
 FEW = 8  # training images a silo has
 

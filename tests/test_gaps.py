@@ -10,16 +10,16 @@ import torch
 
 import tiny
 from fairsilo.config import TrainSettings
+from fairsilo.core.messages import MODEL, Failure, Message, Reply
+from fairsilo.core.round import close_round
+from fairsilo.core.server import Server
+from fairsilo.core.vectors import PARAMETER, Layout, Slot
+from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
-from fairsilo.federation import Federation
-from fairsilo.messages import MODEL, Failure, Message, Reply
-from fairsilo.methods import method
-from fairsilo.parts.fairness_aware import equalise
-from fairsilo.parts.generalization_adjustment import adjust, step_at
-from fairsilo.round import close_round
-from fairsilo.server import Server
-from fairsilo.tasks import Classify
-from fairsilo.vectors import PARAMETER, Layout, Slot
+from fairsilo.methods.parts.fairness_aware import equalise
+from fairsilo.methods.parts.generalization_adjustment import adjust, step_at
+from fairsilo.methods.text import method
+from fairsilo.tasks.classify import Classify
 
 NAMES = ("a", "b", "c")
 F64 = torch.float64

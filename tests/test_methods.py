@@ -8,12 +8,13 @@ import pickle
 import pytest
 
 import tiny
+from fairsilo.core.method import Method
 from fairsilo.errors import FairsiloError
-from fairsilo.methods import CATALOGUE, ENTRIES, entry, method
-from fairsilo.part import Method
-from fairsilo.parts.consistency_mask import ConsistencyMask
-from fairsilo.parts.distance_weights import DistanceWeights
-from fairsilo.parts.proximal import Proximal
+from fairsilo.methods.catalogue import CATALOGUE, ENTRIES, entry
+from fairsilo.methods.parts.consistency_mask import ConsistencyMask
+from fairsilo.methods.parts.distance_weights import DistanceWeights
+from fairsilo.methods.parts.proximal import Proximal
+from fairsilo.methods.text import method
 
 
 def refused(text: str) -> str:

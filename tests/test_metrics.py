@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairsilo.metrics import (
+from fairsilo.analysis.metrics import (
     compare_cells,
     deviation,
     fairness,
@@ -23,7 +23,7 @@ from fairsilo.metrics import (
     tail_means,
     variance,
 )
-from fairsilo.tasks import Classify
+from fairsilo.tasks.classify import Classify
 
 
 def row(

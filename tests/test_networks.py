@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from fairsilo.core.output import Output, as_output
 from fairsilo.errors import FairsiloError
-from fairsilo.models.networks import BasicBlock, Output, ResNet10, SmallCNN, as_output, build
+from fairsilo.models.networks import BasicBlock, ResNet10, SmallCNN
+from fairsilo.models.registry import build
 
 
 def parameters(module: nn.Module) -> int:

@@ -11,14 +11,15 @@ from torch import Tensor
 
 import tiny
 from fairsilo.config import TrainSettings, fields_of, setting
+from fairsilo.core.method import Facts, Method
+from fairsilo.core.part import Part
+from fairsilo.core.server import Server, Updates
+from fairsilo.core.vectors import AVERAGED, PRIVATE, SHARED, Layout, Slot
 from fairsilo.errors import FairsiloError
-from fairsilo.methods import method
-from fairsilo.part import Facts, Method, Part
-from fairsilo.parts.consistency_mask import ConsistencyMask
-from fairsilo.parts.distance_weights import DistanceWeights
-from fairsilo.parts.proximal import Proximal
-from fairsilo.server import Server, Updates
-from fairsilo.vectors import AVERAGED, PRIVATE, SHARED, Layout, Slot
+from fairsilo.methods.parts.consistency_mask import ConsistencyMask
+from fairsilo.methods.parts.distance_weights import DistanceWeights
+from fairsilo.methods.parts.proximal import Proximal
+from fairsilo.methods.text import method
 
 
 @dataclass(frozen=True)

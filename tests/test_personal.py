@@ -15,20 +15,21 @@ import yaml
 from torch import Tensor, nn
 
 import tiny
-from fairsilo import round as rounds
+from fairsilo.analysis.metrics import results
+from fairsilo.core.local import descend, fine_tune, follow, gradient, training_only
+from fairsilo.core.measuring import measure
+from fairsilo.core.messages import MODEL, Message, Request
+from fairsilo.core.round import open_round
+from fairsilo.core.silo import Memory, Silo
+from fairsilo.core.vectors import AUXILIARY, FlatModel
+from fairsilo.data.federation import Federation
 from fairsilo.engine.host import Blueprint
 from fairsilo.errors import FairsiloError
-from fairsilo.federation import Federation
-from fairsilo.local import fine_tune, training_only
-from fairsilo.messages import MODEL, Message, Request
-from fairsilo.methods import method
-from fairsilo.metrics import results
-from fairsilo.parts.alignment import adversarial
-from fairsilo.parts.heads import is_head
-from fairsilo.parts.two_heads import balanced_softmax
-from fairsilo.silo import Memory, Silo
-from fairsilo.store import Store
-from fairsilo.vectors import AUXILIARY, FlatModel
+from fairsilo.methods.alignment import adversarial
+from fairsilo.methods.heads import is_head
+from fairsilo.methods.parts.two_heads import balanced_softmax
+from fairsilo.methods.text import method
+from fairsilo.runs.folder import Store
 
 ROOT = Path(__file__).parents[1]
 PLAIN = dataclasses.replace(tiny.TRAINING, momentum=0.0, weight_decay=0.0)
@@ -99,7 +100,7 @@ def test_fedmtl_hands_each_silo_the_sum_of_the_others(people: Federation) -> Non
     _, loop = tiny.run("fedmtl(regularizer=true)", people)
     models = loop.server.memory["multi-task"]["models"]
     loop.server.facts = {}  # as at the start of a round
-    message = rounds.open_round(loop.server, ["b"], {})["b"]
+    message = open_round(loop.server, ["b"], {})["b"]
     torch.testing.assert_close(message.tensors["multi-task.others"], models["a"] + models["c"])
     own = loop.engine.memory["a"]["silo"]["own"][: len(models["a"])]
     torch.testing.assert_close(models["a"], own, rtol=1e-4, atol=1e-6)
@@ -154,15 +155,15 @@ def test_fedrep_by_hand(people: Federation) -> None:
 def test_fedrep_by_batches_trains_the_head_on_every_eleventh(people: Federation) -> None:
     silo = silo_of("fedrep(turns=batches)", people, dataclasses.replace(PLAIN, batch_size=2))  # twelve batches
     heads = []
-    gradient = rounds.gradient
+    plain = gradient
 
     def watched(silo: Silo, batch: Any, terms: bool = True, corrections: bool = True) -> Tensor:
         heads.append(silo.model.layout.views(silo.model.read())["head.weight"].clone())
-        return gradient(silo, batch, terms, corrections)
+        return plain(silo, batch, terms, corrections)
 
-    from fairsilo.parts.head_then_body import _Alternating
+    from fairsilo.methods.parts.head_then_body import _Alternating
 
-    rounds.follow(silo, _Alternating(silo), silo.batches(), watched)
+    follow(silo, _Alternating(silo), silo.batches(), watched)
     moved = [not torch.equal(one, other) for one, other in pairwise(heads)]
     assert moved == [False] * 10 + [True]
 
@@ -196,7 +197,7 @@ def test_fine_tuning_by_hand_from_the_new_global_model(schedule: str, people: Fe
                 parameter -= 0.1 * parameter.grad  # type: ignore[operator]
     fine_tune(silo, lambda _: True, 2, 4)
     same(module, silo.model.layout.views(silo.model.read()))
-    found = rounds.measure(silo, "test")
+    found = measure(silo, "test")
     row = next(
         r for r in history.rows if (r["round"], r["silo"], r["model"], r["split"]) == (3, "a", "personal", "test")
     )
@@ -250,7 +251,7 @@ def test_a_trajectory_is_the_running_mean_of_local_models(people: Federation) ->
     plan = tiny.plan("iop-fl(alpha=0.25)", dataclasses.replace(PLAIN, rounds=2))
     silo = plan.silo(plan.flat(), people["a"], Request("train", 2, Message()), Memory())
     silo.load(start)
-    rounds.descend(silo)
+    descend(silo)
     floats = silo.model.layout.floats
     expected = 0.25 * kept[0] + 0.75 * silo.model.read()
     torch.testing.assert_close(kept[1][:floats], expected[:floats], rtol=1e-5, atol=1e-6)
@@ -261,7 +262,7 @@ def test_fedrod_gradients_are_those_of_its_two_losses(people: Federation) -> Non
         silo = silo_of(f"fedrod(stop_gradient={stop})", people)
         module = by_hand(silo)
         batch = next(iter(silo.batches()))
-        rounds.gradient(silo, batch)
+        gradient(silo, batch)
         output = module(batch.inputs)
         own = module.get_submodule(f"{AUXILIARY}.two-heads.head")
         counts = torch.bincount(people["a"].train.targets, minlength=3)
@@ -344,7 +345,7 @@ def test_best_is_by_validation_and_last_is_last(people: Federation, tmp_path: Pa
             silo = silo_of("fedavg", people)
             silo.data = people[name]
             silo.model.load(silo.model.layout.pack(store.read_model(("personal", which, name))))
-            assert rounds.measure(silo, "validation").loss == row["loss"]
+            assert measure(silo, "validation").loss == row["loss"]
     assert not loop.engine.personal
 
 

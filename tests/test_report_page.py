@@ -16,19 +16,20 @@ import pytest
 import torch
 import yaml
 
+from fairsilo.analysis.metrics import gaps, headline, results, summarise
 from fairsilo.config import TrainSettings
+from fairsilo.core.samples import SiloData, Split
+from fairsilo.data.federation import Federation
 from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.federation import Federation, SiloData, Split
-from fairsilo.methods import method
-from fairsilo.metrics import gaps, headline, results, summarise
+from fairsilo.methods.text import method
 from fairsilo.report import charts, page, sections
 from fairsilo.report.charts import Bar, Series
 from fairsilo.report.page import read_run, write_report
-from fairsilo.store import Store
-from fairsilo.tasks import Classify
+from fairsilo.runs.folder import Store
+from fairsilo.tasks.classify import Classify
 
 SILOS = ("art", "clipart", "photo")
 EVALUATE = {"selection": "last", "ddof": 0, "metric": "accuracy"}

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from fairsilo.config import TrainSettings
-from fairsilo.messages import MODEL, Message, Number, Reply
-from fairsilo.methods import method
-from fairsilo.round import close_round
-from fairsilo.server import Server
-from fairsilo.vectors import BUFFER, PARAMETER, Layout, Slot
+from fairsilo.core.messages import MODEL, Message, Number, Reply
+from fairsilo.core.round import close_round
+from fairsilo.core.server import Server
+from fairsilo.core.vectors import BUFFER, PARAMETER, Layout, Slot
+from fairsilo.methods.text import method
 
 LAYOUT = Layout([Slot("w", (3,), PARAMETER), Slot("v", (1,), PARAMETER), Slot("mean", (2,), BUFFER)], torch.float64)
 RULES = ("fedavg", "q-ffl", "afl", "afl(carry=false)", "term", "term(official=true)", "fedfv", "fedfv(tau=2)")

@@ -12,12 +12,12 @@ from torch import Tensor
 
 import tiny
 from fairsilo.config import TrainSettings
-from fairsilo.federation import SiloData, Split
-from fairsilo.messages import Message
-from fairsilo.part import Method
-from fairsilo.silo import Memory, Silo, augmented, prepare
-from fairsilo.tasks import Classify
-from fairsilo.vectors import AVERAGED, PRIVATE, SHARED, FlatModel, Layout, Slot
+from fairsilo.core.messages import Message
+from fairsilo.core.method import Method
+from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.silo import Memory, Silo, augmented, prepare
+from fairsilo.core.vectors import AVERAGED, PRIVATE, SHARED, FlatModel, Layout, Slot
+from fairsilo.tasks.classify import Classify
 
 SHARED_KINDS: Callable[[Slot], str] = lambda _: SHARED  # noqa: E731
 

@@ -13,9 +13,10 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import tiny
+from fairsilo.core.files import read_tree, write_tree
+from fairsilo.core.vectors import FlatModel, Layout, Slot
 from fairsilo.errors import FairsiloError
-from fairsilo.store import Store, read_tree, write_tree
-from fairsilo.vectors import FlatModel, Layout, Slot
+from fairsilo.runs.folder import Store
 
 
 @pytest.fixture
@@ -250,7 +251,7 @@ def test_a_kill_while_writing_leaves_the_last_checkpoint(store: Store, monkeypat
             raise KeyboardInterrupt
         write_tree(path, tree)
 
-    monkeypatch.setattr("fairsilo.store.write_tree", killed)
+    monkeypatch.setattr("fairsilo.runs.folder.write_tree", killed)
     with pytest.raises(KeyboardInterrupt):
         save(store, 2)
     monkeypatch.undo()

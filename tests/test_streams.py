@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fairsilo import streams
+from fairsilo.core import streams
 
 
 def draws(seed: int, *purpose: object) -> list[float]:

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from fairsilo.methods import CATALOGUE
-from fairsilo.metrics import summarise
+from fairsilo.analysis.metrics import summarise
+from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.report.tables import (
     comparison_csv,
     comparison_latex,

@@ -16,16 +16,16 @@ from PIL import Image
 from torch import Tensor
 
 import tiny
-from fairsilo import experiment as work
+from fairsilo.core.output import Output
+from fairsilo.core.silo import prepare
 from fairsilo.data.dataset import TEST, TRAIN, VALIDATION, Dataset, Domain
 from fairsilo.data.newcomer import read_images, read_newcomer
 from fairsilo.data.packed import write_packed
 from fairsilo.errors import FairsiloError
-from fairsilo.models.networks import Output
-from fairsilo.parts.adapter_bank import AdapterBank
-from fairsilo.silo import prepare
-from fairsilo.store import Store
-from fairsilo.trained import Replayed, Trained
+from fairsilo.methods.adapter_bank import AdapterBank
+from fairsilo.runs import experiment as work
+from fairsilo.runs.folder import Store
+from fairsilo.runs.trained import Replayed, Trained
 from test_cli import call
 from tiny_backbones import write_clip
 

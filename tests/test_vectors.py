@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fairsilo.vectors import (
+from fairsilo.core.vectors import (
     AVERAGED,
     BUFFER,
     COUNTER,

@@ -12,18 +12,21 @@ import torch
 from torch import Tensor, nn
 
 from fairsilo.config import EngineSettings, EvaluateSettings, TrainSettings
+from fairsilo.core.messages import MODEL, Message
+from fairsilo.core.method import Method
+from fairsilo.core.part import Part
+from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.server import Server, Updates
+from fairsilo.data.federation import Federation
 from fairsilo.engine.base import Engine
 from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import History, Listener, Loop, silent
 from fairsilo.engine.sequential import Sequential
-from fairsilo.federation import Federation, SiloData, Split
-from fairsilo.messages import MODEL, Message
-from fairsilo.methods import CATALOGUE, method
+from fairsilo.methods.catalogue import CATALOGUE
+from fairsilo.methods.text import method
 from fairsilo.models.networks import Network
-from fairsilo.part import Method, Part
-from fairsilo.server import Server, Updates
-from fairsilo.store import Store
-from fairsilo.tasks import Classify
+from fairsilo.runs.folder import Store
+from fairsilo.tasks.classify import Classify
 
 CLASSES = 3
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from fairsilo.federation import Federation, SiloData, Split
+from fairsilo.core.samples import SiloData, Split
+from fairsilo.data.federation import Federation
 
 
 def write_clip(folder: Path, size: int = 8, layers: int = 2) -> Path:

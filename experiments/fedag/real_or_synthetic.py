@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import fairsilo
 from fairsilo import config
 from fairsilo.data.synthetic import make_synthetic
-from fairsilo.experiment import federation_of
+from fairsilo.runs.experiment import federation_of
 
 SETTINGS = {
     "method": "local",

@@ -14,14 +14,14 @@ __all__ = ["FairsiloError", "compare", "method", "resume", "run"]
 
 if TYPE_CHECKING:
     from fairsilo.errors import FairsiloError
-    from fairsilo.experiment import compare, resume, run
-    from fairsilo.methods import method
+    from fairsilo.methods.text import method
+    from fairsilo.runs.experiment import compare, resume, run
 
 _HOMES = {
-    "run": "fairsilo.experiment",
-    "resume": "fairsilo.experiment",
-    "compare": "fairsilo.experiment",
-    "method": "fairsilo.methods",
+    "run": "fairsilo.runs.experiment",
+    "resume": "fairsilo.runs.experiment",
+    "compare": "fairsilo.runs.experiment",
+    "method": "fairsilo.methods.text",
     "FairsiloError": "fairsilo.errors",
 }
 

@@ -21,38 +21,41 @@ from torch import Tensor, nn
 
 import fedag_rules
 import fedgcr_rules
-from fairsilo import round as rounds
 from fairsilo.config import TrainSettings
+from fairsilo.core.local import follow
+from fairsilo.core.messages import MODEL, Message, Number, Reply
+from fairsilo.core.method import Method
+from fairsilo.core.optimizers import make_optimizer
+from fairsilo.core.output import Output
+from fairsilo.core.round import close_round
+from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.screening import screened
+from fairsilo.core.server import Server
+from fairsilo.core.silo import Batch, Memory, Silo
+from fairsilo.core.task import Measure
+from fairsilo.core.vectors import BUFFER, COUNTER, PARAMETER, FlatModel, Layout, Slot, gram
+from fairsilo.data.federation import Federation
 from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Event, Loop
 from fairsilo.engine.sequential import Sequential
-from fairsilo.federation import Federation, SiloData, Split
-from fairsilo.messages import MODEL, Message, Number, Reply
-from fairsilo.methods import method
+from fairsilo.methods import received_loss, simplex
+from fairsilo.methods.alignment import coral, deep_coral, mmd
+from fairsilo.methods.parts.fairness_aware import equalise
+from fairsilo.methods.parts.generalization_adjustment import adjust, gap, step_at
+from fairsilo.methods.parts.gradient_agreement import cosines
+from fairsilo.methods.parts.image_adapter import attention
+from fairsilo.methods.parts.mean_mixing import mixing_terms
+from fairsilo.methods.parts.minimax_weights import climb
+from fairsilo.methods.parts.model_contrast import contrast
+from fairsilo.methods.parts.prototype_contrast import prototype_contrast
+from fairsilo.methods.parts.prototype_pull import prototype_distance
+from fairsilo.methods.parts.tilted_weights import tilted
+from fairsilo.methods.parts.two_heads import balanced_softmax
+from fairsilo.methods.spectra import amplitude, window, with_low_amplitude
+from fairsilo.methods.steps import path_length
+from fairsilo.methods.text import method
 from fairsilo.models.backbones import similarities
-from fairsilo.models.networks import Output
-from fairsilo.optimizers import make_optimizer
-from fairsilo.part import Method
-from fairsilo.parts import received_loss, simplex
-from fairsilo.parts.alignment import coral, deep_coral, mmd
-from fairsilo.parts.fairness_aware import equalise
-from fairsilo.parts.generalization_adjustment import adjust, gap, step_at
-from fairsilo.parts.gradient_agreement import cosines
-from fairsilo.parts.image_adapter import attention
-from fairsilo.parts.mean_mixing import mixing_terms
-from fairsilo.parts.minimax_weights import climb
-from fairsilo.parts.model_contrast import contrast
-from fairsilo.parts.prototype_contrast import prototype_contrast
-from fairsilo.parts.prototype_pull import prototype_distance
-from fairsilo.parts.spectra import amplitude, window, with_low_amplitude
-from fairsilo.parts.steps import path_length
-from fairsilo.parts.tilted_weights import tilted
-from fairsilo.parts.two_heads import balanced_softmax
-from fairsilo.screening import screened
-from fairsilo.server import Server
-from fairsilo.silo import Batch, Memory, Silo
-from fairsilo.tasks import Classify, Measure
-from fairsilo.vectors import BUFFER, COUNTER, PARAMETER, FlatModel, Layout, Slot, gram
+from fairsilo.tasks.classify import Classify
 
 Case = dict[str, Any]
 Pairs = Iterator[tuple[str, Any, Any]]  # what, got, expected
@@ -172,7 +175,7 @@ class Rounds:
             }
             replies.append(Reply(name, Message({MODEL: delta.clone()}, told)))
         replies.sort(key=lambda reply: reply.silo)  # as every engine gives them
-        rounds.close_round(self.server, screened(iter(replies), self.server.layout), quorum=1)
+        close_round(self.server, screened(iter(replies), self.server.layout), quorum=1)
         return self.server
 
     def weights(self) -> list[float]:
@@ -627,7 +630,7 @@ def fedclip_local(case: Case) -> Pairs:
     for images, texts in zip(given["image_features"], given["text_features_per_sample"], strict=True):
         module.texts = number(texts)
         labels = torch.arange(len(texts))
-        rounds.follow(silo, optimizer, [Batch(number(images), labels, labels)])
+        follow(silo, optimizer, [Batch(number(images), labels, labels)])
     for name, tensor in silo.model.layout.views(silo.model.read()).items():
         yield name, tensor, case["outputs"]["adapter"][name.removeprefix("adapter.")]
 

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairsilo.parts.adapter_bank import AdapterBank, divergence, mixed, server_losses
-from fairsilo.parts.momentum_start import class_means, momentum_start, quality
+from fairsilo.methods.adapter_bank import AdapterBank, divergence, mixed, server_losses
+from fairsilo.methods.parts.momentum_start import class_means, momentum_start, quality
 
 Case = dict[str, Any]
 Pairs = Iterator[tuple[str, Any, Any]]  # what, got, expected

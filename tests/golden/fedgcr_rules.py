@@ -11,17 +11,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings
-from fairsilo.federation import Split
-from fairsilo.models.networks import Output
-from fairsilo.part import Method, Part
-from fairsilo.parts.clustering import CLUSTERS, Known
-from fairsilo.parts.group_prompts import GroupPrompts, feature_contrast, group_contrast
-from fairsilo.parts.group_weights import GroupWeights, cluster_losses, group_weights, influence, quantised
-from fairsilo.parts.received_loss import KEY
-from fairsilo.parts.representations import centres_of, representation
-from fairsilo.server import Server, Updates
-from fairsilo.tasks import Classify
-from fairsilo.vectors import PARAMETER, Layout, Slot
+from fairsilo.core.method import Method
+from fairsilo.core.output import Output
+from fairsilo.core.part import Part
+from fairsilo.core.samples import Split
+from fairsilo.core.server import Server, Updates
+from fairsilo.core.vectors import PARAMETER, Layout, Slot
+from fairsilo.methods.parts.clustering import CLUSTERS, Known
+from fairsilo.methods.parts.group_prompts import GroupPrompts, feature_contrast, group_contrast
+from fairsilo.methods.parts.group_weights import GroupWeights, cluster_losses, group_weights, influence, quantised
+from fairsilo.methods.received_loss import KEY
+from fairsilo.methods.representations import centres_of, representation
+from fairsilo.tasks.classify import Classify
 
 Case = dict[str, Any]
 Pairs = Iterator[tuple[str, Any, Any]]  # what, got, expected

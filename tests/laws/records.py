@@ -26,11 +26,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import tiny
 import tiny_backbones
+from fairsilo.data.federation import pooled
 from fairsilo.engine.features import keep_features
 from fairsilo.engine.loop import Event, Loop
 from fairsilo.engine.sequential import Sequential
-from fairsilo.federation import pooled
-from fairsilo.methods import CATALOGUE, method
+from fairsilo.methods.catalogue import CATALOGUE
+from fairsilo.methods.text import method
 
 FILE = Path(__file__).with_name("records.json")
 COMPOSED_ON_CLIP = ("fedclip | fft-gp", "fedclip | ditto", "fedclip | scaffold", "promptfl | grace", "promptfl | ga")

@@ -10,16 +10,16 @@ import pytest
 import torch
 
 import tiny
+from fairsilo.analysis.metrics import mean, results
+from fairsilo.core.messages import MODEL, Failure, Message, Reply
+from fairsilo.core.round import open_evaluation, open_round
+from fairsilo.data.federation import Federation
 from fairsilo.engine.base import Engine
 from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Event, Loop
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.errors import QuorumError, StoppedError
-from fairsilo.federation import Federation
-from fairsilo.messages import MODEL, Failure, Message, Reply
-from fairsilo.methods import method
-from fairsilo.metrics import mean, results
-from fairsilo.round import open_evaluation, open_round
+from fairsilo.methods.text import method
 
 # without a shared model there is no update to spoil or compare
 SHARING = [how for how in tiny.ALL if "share_model=false" not in how and how != "local"]

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from fairsilo.core.streams import key
 from fairsilo.data import DATASETS
 from fairsilo.data.dataset import TEST, TRAIN, VALIDATION, Dataset, Domain
 from fairsilo.errors import FairsiloError
-from fairsilo.streams import key
 
 CLASSES = tuple("0123456789")
 HANDWRITTEN = ("scan", "photo", "sketch")

@@ -22,13 +22,14 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFilter, ImageFont
 from torch import Tensor
 
-from fairsilo import streams
+from fairsilo.core import streams
+from fairsilo.core.files import read_tree, write_tree
+from fairsilo.core.samples import SiloData, Split
 from fairsilo.data import TOKEN
+from fairsilo.data.federation import Federation
 from fairsilo.data.glyphs import CLASSES, DOMAINS
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.errors import FairsiloError, nearest
-from fairsilo.federation import Federation, SiloData, Split
-from fairsilo.store import read_tree, write_tree
 
 KINDS = ("glyphs", "folder:PATH", "diffusion:MODEL")
 PHOTOGRAPHED = ("photo", "real", "product", "scan", "print", "street")  # domains that are photographs, not drawings

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from fairsilo.messages import Message, Reply
-from fairsilo.silo import Memory
+from fairsilo.core.messages import Message, Reply
+from fairsilo.core.silo import Memory
 
 
 class Engine(Protocol):

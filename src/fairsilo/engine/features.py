@@ -11,11 +11,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fairsilo.core.samples import MappedSplit, SiloData, Split, in_file, place_of
+from fairsilo.core.silo import prepare
+from fairsilo.data.federation import Federation
 from fairsilo.engine.host import Blueprint
-from fairsilo.federation import Federation, MappedSplit, SiloData, Split, in_file, place_of
 from fairsilo.models.backbones import is_backbone
 from fairsilo.models.networks import Staged
-from fairsilo.silo import prepare
 
 
 class Prepared(NamedTuple):

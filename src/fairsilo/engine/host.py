@@ -10,18 +10,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fairsilo import round as rounds
-from fairsilo import streams
 from fairsilo.config import TrainSettings
+from fairsilo.core import streams
+from fairsilo.core.answers import EXCHANGE, SAVED
+from fairsilo.core.messages import Failure, Message, Request
+from fairsilo.core.method import Facts, Method
+from fairsilo.core.output import as_output
+from fairsilo.core.samples import SiloData
+from fairsilo.core.silo import Memory, Silo, prepare
+from fairsilo.core.vectors import FlatModel, Layout, tensors_of
+from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
-from fairsilo.federation import Federation, SiloData
-from fairsilo.messages import Failure, Message, Request
 from fairsilo.models.backbones import Backbone
-from fairsilo.models.networks import Staged, as_output, build
-from fairsilo.part import Facts, Method
-from fairsilo.silo import Memory, Silo, prepare
-from fairsilo.tasks import Classify
-from fairsilo.vectors import FlatModel, Layout, tensors_of
+from fairsilo.models.networks import Staged
+from fairsilo.models.registry import build
+from fairsilo.tasks.classify import Classify
 
 ModelMaker = Callable[[int, int], nn.Module]
 
@@ -175,13 +178,13 @@ class Host:
         silo = plan.silo(model, self.federation[name], request, memory)
         try:
             with streams.ambient(plan.seed, request.round, name, request.kind):
-                message = rounds.EXCHANGE[request.kind](silo)
+                message = EXCHANGE[request.kind](silo)
         except Exception as problem:
             if self.strict:
                 raise
             return Answer(Failure("error", _reason(problem)))
         keeps = request.kind in ("train", "share", "personalise")
-        return Answer(message, silo.memory if keeps else None, silo.scratch.get(rounds.SAVED))
+        return Answer(message, silo.memory if keeps else None, silo.scratch.get(SAVED))
 
 
 def _reason(problem: Exception) -> str:

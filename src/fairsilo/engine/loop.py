@@ -11,18 +11,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairsilo import round as rounds
-from fairsilo import streams
 from fairsilo.config import EngineSettings, EvaluateSettings, participation_rule
+from fairsilo.core import streams
+from fairsilo.core.files import on_device
+from fairsilo.core.messages import MODEL, Failure, Message, Number, Reply
+from fairsilo.core.round import (
+    close_round,
+    conclude,
+    open_adaptation,
+    open_evaluation,
+    open_personalisation,
+    open_round,
+    prepare,
+)
+from fairsilo.core.samples import Split
+from fairsilo.core.screening import screened
+from fairsilo.core.server import Server
+from fairsilo.core.silo import Memory
+from fairsilo.data.federation import Federation
 from fairsilo.engine.base import Engine
 from fairsilo.engine.host import Blueprint
 from fairsilo.errors import QuorumError
-from fairsilo.federation import Federation, Split
-from fairsilo.messages import MODEL, Failure, Message, Number, Reply
-from fairsilo.screening import screened
-from fairsilo.server import Server
-from fairsilo.silo import Memory
-from fairsilo.store import Store, on_device
+from fairsilo.runs.folder import Store
 
 
 @dataclass(frozen=True)
@@ -111,7 +121,7 @@ class Loop:
         done = self._restore()
         self._tell("start", done)
         if done == 0 and not server.memory.get("run", {}).get("prepared"):
-            rounds.prepare(server)
+            prepare(server)
             # kept in the checkpoint, so that the first round's record is the same after a kill
             server.memory["run"] = {
                 "prepared": True,
@@ -122,7 +132,7 @@ class Loop:
         for number in range(done + 1, total + 1):
             self._round(number)
         if not server.memory["run"].get("concluded"):
-            rounds.conclude(server)
+            conclude(server)
             server.memory["run"]["concluded"] = True
         if self.store:
             self.store.write_model(("global",), server.vector, server.layout)
@@ -143,7 +153,7 @@ class Loop:
         save = bool(self.store) and (last or server.training.participation != "all")
         asks: dict[str, Number] = {"evaluate": evaluated, "save": save, "best": bool(self.store)}
         later = server.method.personalises  # then silos make their own models after the round, from its result
-        messages = rounds.open_round(server, participants, {} if later else asks)
+        messages = open_round(server, participants, {} if later else asks)
         sent = server.vector
         self._tell("opened", number)
         losses: dict[str, float] = {}
@@ -151,7 +161,7 @@ class Loop:
         changes: dict[str, Tensor] = {}
         replies = self._watched(self._exchange("train", messages), losses, rows, changes)
         quorum = max(1, math.ceil(server.training.quorum * len(participants) - 1e-9))
-        counted = rounds.close_round(server, replies, quorum)
+        counted = close_round(server, replies, quorum)
         self._tell("closed", number)
         if len(counted) < quorum:
             raise QuorumError(self._below_quorum(number, len(counted), len(participants), quorum))
@@ -256,16 +266,16 @@ class Loop:
         """The global model to every silo, trained or not, and to the unseen ones."""
         if not self.server.layout.size:  # nothing is shared, so there is no global model to measure
             return {}
-        return rounds.open_evaluation(self.server, self.federation.names, self.federation.unseen_names)
+        return open_evaluation(self.server, self.federation.names, self.federation.unseen_names)
 
     def _personalisation(self, asks: dict[str, Number]) -> dict[str, Message]:
-        return rounds.open_personalisation(self.server, self.federation.names, asks)
+        return open_personalisation(self.server, self.federation.names, asks)
 
     def _adaptation(self) -> dict[str, Message]:
         owner = self.server.method.owners("adapt")
         if not owner or (owner[0].adapts_once and self.server.round < self.server.rounds):
             return {}
-        return rounds.open_adaptation(self.server, self.federation.unseen_names)
+        return open_adaptation(self.server, self.federation.unseen_names)
 
     def _rows(self, name: str, model: str, answer: Message) -> list[dict[str, Any]]:
         found = []

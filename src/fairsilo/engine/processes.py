@@ -17,10 +17,10 @@ import torch
 import torch.multiprocessing as multiprocessing
 from torch import Tensor
 
+from fairsilo.core.messages import Failure, Message, Reply, Request
+from fairsilo.core.silo import Memory
+from fairsilo.data.federation import Federation
 from fairsilo.engine.host import Answer, Blueprint, Host
-from fairsilo.federation import Federation
-from fairsilo.messages import Failure, Message, Reply, Request
-from fairsilo.silo import Memory
 
 _READY = "ready"
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
+from fairsilo.core.messages import Message, Reply, Request
+from fairsilo.core.silo import Memory
+from fairsilo.data.federation import Federation
 from fairsilo.engine.host import Blueprint, Host
-from fairsilo.federation import Federation
-from fairsilo.messages import Message, Reply, Request
-from fairsilo.silo import Memory
 
 
 class Sequential:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor, nn
 
+from fairsilo.core.output import Output
 from fairsilo.errors import FairsiloError
-from fairsilo.models.networks import Output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,34 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
-
 import torch
 from torch import Tensor, nn
 
-from fairsilo import streams
-from fairsilo.errors import FairsiloError, nearest
-
-
-class Output(NamedTuple):
-    """What a network returns: its prediction and, where it has them, the features before the head."""
-
-    prediction: Tensor
-    features: Tensor | None = None
-    extra: Any = None
-
-
-def aligned(output: Output) -> Tensor:
-    """What is compared between models: the network's features, unless it says something else (PromptFL: the classes'
-    text features, since its image features never change)."""
-    extra = output.extra if isinstance(output.extra, dict) else {}
-    features: Tensor | None = extra.get("aligned", output.features)
-    assert features is not None
-    return features.flatten(1)
+from fairsilo.core.output import Output
 
 
 class Network(nn.Module):
@@ -128,49 +104,3 @@ class ResNet10(Network):
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         self.features = nn.Sequential(*layers)
         self.head = nn.Linear(inside, classes)
-
-
-NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {"small-cnn": SmallCNN, "resnet-10": ResNet10}
-
-
-def build(name: str, classes: int, channels: int, seed: int) -> nn.Module:
-    """The network `name` (or `package:function`), its initial weights drawn from the seed alone."""
-    make = _maker(name)
-    with streams.ambient(seed, "initial weights"):
-        try:
-            module = make(classes, channels)
-        except TypeError as problem:
-            raise FairsiloError(f"model {name!r} cannot be called with (classes, channels): {problem}") from problem
-    if not isinstance(module, nn.Module):
-        raise FairsiloError(f"model {name!r} gave a {type(module).__name__}; it must return a torch.nn.Module")
-    return module
-
-
-def _maker(name: str) -> Callable[[int, int], nn.Module]:
-    if name in NETWORKS:
-        return NETWORKS[name]
-    from fairsilo.models.backbones import SHIPPED, backbone_network, is_backbone
-
-    if is_backbone(name):
-        return lambda classes, _: backbone_network(name, classes)
-    package, colon, function = name.partition(":")
-    if not colon:
-        raise FairsiloError(
-            f"unknown model {name!r}{nearest(name, (*NETWORKS, *SHIPPED))} (pretrained: clip:PATH, vit:PATH or "
-            "resnet:PATH; your own: 'package:function', called with the number of classes and of channels)"
-        )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # a model beside the user's configuration, as with `python -m`
-    try:
-        found = getattr(importlib.import_module(package), function)
-    except (ImportError, AttributeError, ValueError, TypeError) as problem:
-        raise FairsiloError(f"model {name!r} cannot be imported: {problem}") from problem
-    if not callable(found):
-        raise FairsiloError(f"model {name!r} is not callable; it must be a function of (classes, channels)")
-    return found  # type: ignore[no-any-return]
-
-
-def as_output(result: Any) -> Output:
-    """A network of the user's may return bare predictions."""
-    return result if isinstance(result, Output) else Output(result)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from fairsilo import __version__
-from fairsilo.comparison import composed
+from fairsilo.analysis.metrics import HEADLINES, by_held_out, compare_cells, headline, mean
 from fairsilo.errors import FairsiloError
-from fairsilo.metrics import HEADLINES, by_held_out, compare_cells, headline, mean
 from fairsilo.report.blocks import cells, document, heads, listed, paragraph, points, ranges, section, table
 from fairsilo.report.charts import signed, text, usable
 from fairsilo.report.tables import SELECTIONS
-from fairsilo.store import Store
+from fairsilo.runs.comparison import composed
+from fairsilo.runs.folder import Store
 
 Content = Mapping[str, Any]
 NEEDED = ("methods", "held_out", "seeds", "cells")

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import yaml
 
-from fairsilo import diagnostics
-from fairsilo.diagnostics import Replay
+from fairsilo.analysis import diagnostics
+from fairsilo.analysis.diagnostics import Replay
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.report.charts import COLOURS, MARKED, emphasised, plain, shorten, spans_decades, usable
-from fairsilo.store import Store
+from fairsilo.runs.folder import Store
 
 if TYPE_CHECKING:  # matplotlib takes half a second to import, and a page only shows what was drawn before
     from matplotlib.axes import Axes

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairsilo.analysis.metrics import summarise
 from fairsilo.config import read_yaml
 from fairsilo.errors import FairsiloError
-from fairsilo.metrics import summarise
 from fairsilo.report.blocks import (
     Run,
     cells,
@@ -30,7 +30,7 @@ from fairsilo.report.blocks import (
 from fairsilo.report.charts import duration, plain, text
 from fairsilo.report.figures import Drawn, figures_in
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
-from fairsilo.store import Store
+from fairsilo.runs.folder import Store
 
 SHOWN = 200  # rows of the table of failures; the others are in rounds.jsonl
 

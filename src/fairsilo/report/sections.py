@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fairsilo.metrics import CLUSTERED, mean, variance
+from fairsilo.analysis.metrics import CLUSTERED, mean, variance
 from fairsilo.report import charts
 from fairsilo.report.blocks import (
     History,

@@ -10,7 +10,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from fairsilo.metrics import CLUSTERED, HEADLINES, by_held_out, compare_cells, headline, mean
+from fairsilo.analysis.metrics import CLUSTERED, HEADLINES, by_held_out, compare_cells, headline, mean
 
 SELECTIONS = {
     "last": "last round",

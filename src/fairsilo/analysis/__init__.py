@@ -1,0 +1,1 @@
+"""Metrics, statistics and diagnostics of runs."""

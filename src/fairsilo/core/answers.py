@@ -1,0 +1,138 @@
+"""What a silo answers: one function per kind of exchange. With local.py and measuring.py, the silo half of a round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from fairsilo.core.local import descend
+from fairsilo.core.measuring import measure, seen, write_measure
+from fairsilo.core.messages import MODEL, Message
+from fairsilo.core.screening import finite
+from fairsilo.core.silo import Silo
+from fairsilo.core.task import Measure
+
+SAVED = "saved"  # the scratch entry with the silo's own models, to be saved as its last or best one
+
+
+def train_silo(silo: Silo) -> Message:
+    """Local training from the received model; returns the change of it and what the parts attach."""
+    method = silo.method
+    silo.load(silo.message.tensors[MODEL])
+    for begin in method.hooks("begin"):
+        begin(silo)
+    loop = method.hooks("train")
+    loss = descend(silo) if not loop else loop[0](silo)
+    update = Message({}, {"samples": len(silo.data.train), "loss": float(loss)})
+    for finish in method.hooks("finish"):
+        finish(silo, update)
+    silo.keep_own()
+    update.tensors[MODEL] = silo.change()
+    _refuse_diverged(silo, update)
+    _personal_results(silo, update)
+    return update
+
+
+def _refuse_diverged(silo: Silo, update: Message) -> None:
+    """Nothing that is not finite is sent or remembered: a step that diverged fails, and leaves no trace."""
+    kept = (value for entries in silo.memory.values() for value in entries.values() if isinstance(value, Tensor))
+    if not all(finite(tensor) for tensor in (*update.tensors.values(), *kept) if tensor.is_floating_point()):
+        raise FloatingPointError("local training diverged: the model is no longer finite")
+
+
+def _personal_results(silo: Silo, update: Message) -> None:
+    """Measure the silo's own model at home; hand it over for saving, where asked, as the last one and as the best."""
+    asked = silo.message.numbers
+    if not asked.get("evaluate") and not asked.get("save"):
+        return
+    vector = silo.model.read()
+    for personal in silo.method.hooks("personal"):
+        vector = personal(silo, vector)
+    if not finite(vector):
+        raise FloatingPointError("the silo's own model is no longer finite")
+    saved = silo.scratch[SAVED] = {"last": vector} if asked.get("save") else {}
+    if asked.get("evaluate"):
+        silo.model.load(vector)
+        for split in ("validation", "test"):
+            if len(silo.data.split(split)):
+                found = measure(silo, split)
+                write_measure(update, f"personal.{split}", found)
+                if split == "validation" and asked.get("best") and _is_best(silo, found):
+                    saved["best"] = vector
+
+
+def _is_best(silo: Silo, found: Measure) -> bool:
+    """Whether the silo's own model never was better on its validation data; remembered by the silo."""
+    kept = silo.memory.setdefault("silo", {})
+    best = kept.get("best")
+    if best and (best["metric"], -best["loss"]) >= (found.metric, -found.loss):
+        return False
+    kept["best"] = {"metric": found.metric, "loss": found.loss, "round": silo.round}
+    return True
+
+
+def personalise_silo(silo: Silo) -> Message:
+    """Make the silo's own model from the new global one, and measure it."""
+    silo.load(silo.message.tensors[MODEL])
+    for personalise in silo.method.hooks("personalise"):
+        personalise(silo)
+    answer = Message()
+    _personal_results(silo, answer)
+    return answer
+
+
+def adapt_silo(silo: Silo) -> Message:
+    """Adapt the model sent to the test inputs of this silo, without labels, and score what it predicts."""
+    silo.load(silo.message.tensors[MODEL])
+    split = silo.data.test
+    order = torch.randperm(len(split), generator=silo.stream("adapt"))  # files often come sorted by class
+
+    def batches(size: int) -> Iterator[Tensor]:
+        # of even sizes: a last batch of one sample has no statistics
+        for indices in order.tensor_split(math.ceil(len(order) / size)):
+            yield seen(silo, silo.batch(split, indices), False)
+
+    with silo.model.keeping_frozen():
+        predictions = torch.cat(list(silo.method.hooks("adapt")[0](silo, batches)))
+    tally = silo.task.tally(predictions.detach(), split.targets[order].to(silo.device))
+    answer = Message()
+    write_measure(answer, "adapted.test", silo.task.measure(tally))
+    return answer
+
+
+def evaluate_silo(silo: Silo) -> Message:
+    """Measure the model sent, on the validation and test splits that the silo has."""
+    silo.load(silo.message.tensors[MODEL])
+    answer = Message()
+    for split in ("validation", "test"):
+        if len(silo.data.split(split)):
+            write_measure(answer, f"global.{split}", measure(silo, split))
+    return answer
+
+
+def probe_silo(silo: Silo) -> Message:
+    """Measure a candidate model on one split; nothing is kept."""
+    silo.load(silo.message.tensors[MODEL])
+    found = measure(silo, str(silo.message.numbers["split"]))
+    return Message({}, {"loss": found.loss, "metric": found.metric, "samples": found.samples})
+
+
+def share_silo(silo: Silo) -> Message:
+    """Let the one part that asked answer, from the silo's data or with what it is given to keep."""
+    wanted = silo.message.numbers["part"]
+    part = next(part for part in silo.method.parts if part.name == wanted)
+    answer: Message = part.share(silo, silo.message)
+    return answer
+
+
+EXCHANGE = {
+    "train": train_silo,
+    "evaluate": evaluate_silo,
+    "probe": probe_silo,
+    "share": share_silo,
+    "personalise": personalise_silo,
+    "adapt": adapt_silo,
+}

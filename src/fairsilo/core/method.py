@@ -1,0 +1,238 @@
+"""Method: parts composed, with the checks that refuse nonsense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from fairsilo.config import TrainSettings
+from fairsilo.core import streams
+from fairsilo.core.part import Part
+from fairsilo.core.vectors import AUXILIARY, AVERAGED, PRIVATE, SHARED, Layout, Slot
+from fairsilo.errors import FairsiloError
+
+
+@dataclass(frozen=True)
+class Method:
+    """Parts in order. Two methods compose with `|`; an ablation is a value: `method.without(SomePart)`."""
+
+    parts: tuple[Part, ...] = ()
+    name: str = "fedavg"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hooks", {})
+        seen: dict[type[Part], Part] = {}
+        for part in self.parts:
+            if type(part) in seen:
+                raise FairsiloError(f"{self.name}: the part {part.name!r} is in it twice; name it once")
+            seen[type(part)] = part
+        self._one("combine", "combine the updates")
+        self._one("train", "own the local loop")
+        self._one("adapt", "adapt the model at test time")
+        self._one("network", "build the network")
+        self._one("criterion", "replace the task's loss")
+        self._one("server_network", "bring a model of the server's own")
+        own = self.owners("personal")
+        makers = [part for part in self.parts if part in own or part.personalises]
+        if len(makers) > 1:
+            raise self._clash(makers[0], makers[1], "make the silo's own model")
+        self._refuse_pairs()
+        deciders = [part for part in self.parts if part.decides_weights]
+        if len(deciders) > 1:
+            raise self._clash(deciders[0], deciders[1], "decide the aggregation weights")
+        for owner in self.owners("combine"):
+            if owner.ignores_weights and deciders:
+                raise FairsiloError(
+                    f"{self.name}: {owner.name!r} combines the updates by its own coefficients, so the weights of "
+                    f"{deciders[0].name!r} would have no effect; leave one of them out"
+                )
+
+    def _refuse_pairs(self) -> None:
+        """Parts that would read something else than they think, or be without effect, beside another."""
+        uneven = [part for part in self.parts if part.uneven_steps]
+        normalising = [part for part in self.parts if part.normalises_images]
+        bare = [part for part in self.parts if part.trains_bare]
+        for part in self.parts:
+            if part.reads_steps and uneven:
+                raise FairsiloError(
+                    f"{self.name}: {part.name!r} counts local steps that move every tensor alike, and those of "
+                    f"{uneven[0].name!r} do not"
+                )
+            if normalising and (part.needs_server_data or part.needs_synthetic or part.needs_input_gradients):
+                raise FairsiloError(
+                    f"{self.name}: networks of {normalising[0].name!r} see images that were normalised at a silo, and "
+                    f"{part.name!r} would give them images as they are; leave one of them out"
+                )
+            if bare and part is not bare[0] and (part in self.owners("loss") or part in self.owners("gradients")):
+                raise FairsiloError(
+                    f"{self.name}: with these settings {bare[0].name!r} sends a model trained on the task alone, so "
+                    f"{part.name!r} would have no effect"
+                )
+
+    def _one(self, hook: str, does: str) -> None:
+        owners = self.owners(hook)
+        if len(owners) > 1:
+            raise self._clash(owners[0], owners[1], does)
+
+    def _clash(self, first: Part, second: Part, does: str) -> FairsiloError:
+        return FairsiloError(
+            f"{self.name}: {first.name!r} and {second.name!r} both {does}; a method has one part that does"
+        )
+
+    def owners(self, hook: str) -> list[Part]:
+        return [part for part in self.parts if getattr(type(part), hook) is not getattr(Part, hook)]
+
+    def hooks(self, hook: str) -> tuple[Callable[..., Any], ...]:
+        """The bound hooks of the parts that define it, in order; a part that decides the weights comes last there."""
+        cache: dict[str, tuple[Callable[..., Any], ...]] = self.__dict__["_hooks"]
+        if hook not in cache:
+            owners = self.owners(hook)
+            if hook == "weights":
+                owners.sort(key=lambda part: part.decides_weights)
+            cache[hook] = tuple(getattr(part, hook) for part in owners)
+        return cache[hook]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"parts": self.parts, "name": self.name, "_hooks": {}}
+
+    def __or__(self, other: Method | Part) -> Method:
+        if isinstance(other, Part):
+            other = Method((other,), other.name)
+        names = [method.name for method in (self, other) if method.parts]
+        return Method(self.parts + other.parts, " | ".join(names) if names else "fedavg")
+
+    def without(self, *which: type[Part] | str) -> Method:
+        """The same method less some parts, given by class or by name."""
+        kept = list(self.parts)
+        for one in which:
+            gone = [part for part in kept if part.name == one or (isinstance(one, type) and isinstance(part, one))]
+            if not gone:
+                label = one if isinstance(one, str) else one.name
+                raise FairsiloError(
+                    f"{self.name} has no part {label!r}; its parts: {', '.join(p.name for p in self.parts) or 'none'}"
+                )
+            kept = [part for part in kept if part not in gone]
+        dropped = ", ".join(one if isinstance(one, str) else one.name for one in which)
+        label = f"({self.name})" if "|" in self.name else self.name
+        return Method(tuple(kept), f"{label}.without({dropped})")
+
+    @property
+    def about(self) -> str:
+        """Which model its results are about."""
+        return "personal" if any(part.about == "personal" for part in self.parts) else "global"
+
+    @property
+    def individual_updates(self) -> bool:
+        """Whether the server must see each silo's update (then secure aggregation cannot apply); else a running sum
+        is enough and memory does not grow with the silos."""
+        return any(self.owners(hook) for hook in ("collect", "weights", "combine", "step"))
+
+    def weighting(self, asked: str) -> str:
+        """How silos count in the mean, before parts have their say: as asked, else as the method's paper has it."""
+        if asked != "auto":
+            return asked
+        return "uniform" if any(part.equal_silos for part in self.parts) else "samples"
+
+    @property
+    def pools(self) -> bool:
+        return any(part.pools for part in self.parts)
+
+    @property
+    def personalises(self) -> bool:
+        """Whether silos make their own models from the new global one; else they have them from local training."""
+        return any(part.personalises for part in self.parts)
+
+    @property
+    def sends(self) -> tuple[str, ...]:
+        return tuple(text for part in self.parts for text in part.sends)
+
+    @property
+    def keeps(self) -> tuple[str, ...]:
+        return tuple(text for part in self.parts for text in part.keeps)
+
+    def layout(self, layout: Layout) -> Layout:
+        """The layout of a network with the kinds the parts give its tensors; the most private kind wins."""
+        strength = (SHARED, AVERAGED, PRIVATE)
+        deciding = self.hooks("kind")
+
+        def kind_of(slot: Slot) -> str:
+            if slot.group == AUXILIARY:
+                return PRIVATE
+            return max((kind(slot) for kind in deciding), key=strength.index, default=SHARED)
+
+        return layout.with_kinds(kind_of)
+
+    def extended(self, network: nn.Module, seed: int) -> nn.Module:
+        """The network with the parts' auxiliary modules beside it; their first weights depend on the seed alone."""
+        if hasattr(network, AUXILIARY):
+            raise FairsiloError(f"the network has an attribute {AUXILIARY!r}, the name of what methods add; rename it")
+        for part in self.parts:
+            with streams.ambient(seed, "auxiliary weights", part.name):
+                found = part.modules(network)
+            if found and isinstance(network, nn.Sequential):
+                raise FairsiloError(f"{part.name} puts a module beside the network, so it must not be an nn.Sequential")
+            if found:
+                if not hasattr(network, AUXILIARY):
+                    network.add_module(AUXILIARY, nn.ModuleDict())
+                network.get_submodule(AUXILIARY).add_module(part.name, nn.ModuleDict(found))
+        return network
+
+    def check(self, facts: Facts) -> None:
+        """Refuse, with a sentence, what would be nonsense or a silent no-op."""
+        names = {part.name for part in self.parts}
+        for part in self.parts:
+            for other in part.needs:
+                if other not in names:
+                    raise FairsiloError(f"{self.name}: {part.name!r} cannot do without {other!r}")
+            if facts.task not in part.tasks:
+                raise FairsiloError(f"{part.name} is for the tasks {', '.join(part.tasks)}, not for {facts.task}")
+            if part.needs_validation and facts.without_validation:
+                raise FairsiloError(
+                    f"{part.name} measures models on validation data, and {facts.without_validation[0]!r} has none; "
+                    "set data.validation above 0"
+                )
+            if part.needs_features and not facts.features:
+                raise FairsiloError(
+                    f"{part.name} compares features, and the network returns none; let it return "
+                    "fairsilo.core.output.Output(prediction, features)"
+                )
+            if part.pulls_features and facts.features and not facts.trained_features:
+                raise FairsiloError(
+                    f"{part.name} moves the network's features, which are frozen in this model: it would do nothing"
+                )
+            if part.needs_server_data and not facts.server_data:
+                raise FairsiloError(
+                    f"{part.name} trains on data of the server's own; give a folder of images: data.server=PATH"
+                )
+            if part.needs_input_gradients and facts.staged:
+                raise FairsiloError(
+                    f"{part.name} needs gradients of the inputs, and the first stage of the network is frozen"
+                )
+            if part.needs_synthetic and not facts.synthetic:
+                raise FairsiloError(
+                    f"{part.name} needs synthetic images; choose a generator: data.synthetic=glyphs, folder:PATH or "
+                    "diffusion:MODEL"
+                )
+            part.fits(facts.layout, facts.training)
+        if not facts.layout.wire.size:
+            idle = [part for hook in ("weights", "combine", "step", "adapt") for part in self.owners(hook)]
+            if idle:
+                raise FairsiloError(f"{self.name}: no tensor is shared, so {idle[0].name!r} would have no effect")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a method must fit: the model, the training, the data."""
+
+    layout: Layout
+    training: TrainSettings
+    task: str
+    without_validation: tuple[str, ...] = ()
+    features: bool = True
+    trained_features: bool = True
+    server_data: bool = False
+    staged: bool = False
+    synthetic: bool = False

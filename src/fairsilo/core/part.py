@@ -1,0 +1,166 @@
+"""Part and Method: one idea of one paper, and how ideas compose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from fairsilo.config import TrainSettings, check_fields
+from fairsilo.core.messages import Message
+from fairsilo.core.output import Output
+from fairsilo.core.server import Server, Updates
+from fairsilo.core.silo import Batch, Batches, Silo
+from fairsilo.core.vectors import SHARED, Layout, Slot
+
+
+@dataclass(frozen=True)
+class Part:
+    """One idea, both halves in one file; its fields are its hyper-parameters.
+
+    A hook gets the current value and returns the next one; the default changes nothing. All hooks are called from
+    `round.py` and from nowhere else. Order of composition is order of calls.
+    """
+
+    name: ClassVar[str] = "part"
+    paper: ClassVar[str] = ""
+    formula: ClassVar[str] = ""
+    sends: ClassVar[tuple[str, ...]] = ()  # besides the model, in words: users decide about privacy knowing it
+    keeps: ClassVar[tuple[str, ...]] = ()  # between rounds, at the silo or the server
+    about: ClassVar[str] = "global"  # which model the results are about: global or personal
+    equal_silos: ClassVar[bool] = False  # its paper counts every silo alike in the mean, not by its samples
+    decides_weights: ClassVar[bool] = False  # its `weights` replaces what came before
+    ignores_weights: ClassVar[bool] = False  # its `combine` does not use the weights
+    needs: ClassVar[tuple[str, ...]] = ()  # other parts it cannot do without, by name
+    needs_validation: ClassVar[bool] = False  # silos must have validation samples
+    needs_features: ClassVar[bool] = False  # the network must return features
+    pulls_features: ClassVar[bool] = False  # a term of its loss moves the features: something trained must stand before
+    reads_images: ClassVar[bool] = False  # works on the images themselves, so features cannot stand for them
+    needs_input_gradients: ClassVar[bool] = False  # differentiates by the inputs, so no frozen stage may stand before
+    normalises_images: ClassVar[bool] = False  # networks see other images than silos hold, also at evaluation
+    needs_server_data: ClassVar[bool] = False  # the server must be given data (data.server)
+    needs_synthetic: ClassVar[bool] = False  # a generator must make images in each silo's style (data.synthetic)
+    reads_steps: ClassVar[bool] = False  # divides a silo's change by its local steps, each of which moves every tensor
+    uneven_steps: ClassVar[bool] = False  # its local loop takes other steps than that
+    pools: ClassVar[bool] = False  # all training data are in one place: a baseline, not a federation
+    adapts_once: ClassVar[bool] = False  # its `adapt` is long: asked after the last round only
+    tasks: ClassVar[tuple[str, ...]] = ("classify", "segment", "next-character")
+
+    def __post_init__(self) -> None:
+        check_fields(self, f"{self.name}.")
+
+    @property
+    def trains_bare(self) -> bool:
+        """Whether what is sent was trained without the terms and corrections of other parts."""
+        return False
+
+    # at construction
+    def kind(self, slot: Slot) -> str:
+        """How a tensor of the model is treated: shared, averaged or private."""
+        return SHARED
+
+    def network(self, network: nn.Module, classes: tuple[str, ...]) -> nn.Module:
+        """A model adaptation: what is trained around a frozen backbone; one owner per method."""
+        return network
+
+    def server_network(self, network: nn.Module, classes: tuple[str, ...], silos: tuple[str, ...]) -> nn.Module:
+        """The server's own network, where it holds another than the silos that train; `network` is a new one of
+        theirs before any adaptation."""
+        return network
+
+    def modules(self, network: nn.Module) -> dict[str, nn.Module]:
+        """Auxiliary trainables beside the network (an adversary, a second head), trained with it and private."""
+        return {}
+
+    def fits(self, layout: Layout, training: TrainSettings) -> None:
+        """Raise FairsiloError where this part would do nothing, or nonsense, with this model and training."""
+
+    # once
+    def prepare(self, server: Server) -> None:
+        """Before round 1, by exchanges of kind `share`."""
+
+    def conclude(self, server: Server) -> None:
+        """After the last round."""
+
+    # at the silo
+    def share(self, silo: Silo, message: Message) -> Message:
+        """Answer this part's own `share` exchange."""
+        return Message()
+
+    def begin(self, silo: Silo) -> None:
+        """Before local training, the received model loaded."""
+
+    def train(self, silo: Silo) -> Tensor:
+        """The local loop, which returns its mean loss; one owner per method, by default epochs of `descend`."""
+        raise NotImplementedError
+
+    def inputs(self, silo: Silo, inputs: Tensor, batch: Batch, training: bool) -> Tensor:
+        """Change what the network sees, also at evaluation; `training` where the method's own objective is computed."""
+        return inputs
+
+    def criterion(self, silo: Silo, output: Output, batch: Batch) -> Tensor:
+        """The loss that is trained in the task's place; one owner per method."""
+        raise NotImplementedError
+
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        """Add a term; may call silo.forward again."""
+        return loss
+
+    def gradients(self, silo: Silo) -> None:
+        """Correct silo.model.gradients in place."""
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        """After local training: attach what the server needs, keep what the next round needs."""
+
+    def personal(self, silo: Silo, vector: Tensor) -> Tensor:
+        """The silo's own model (whole vector); by default what it has after local training."""
+        return vector
+
+    @property
+    def personalises(self) -> bool:
+        """Whether `personalise` does anything, with these settings."""
+        return type(self).personalise is not Part.personalise
+
+    def personalise(self, silo: Silo) -> None:
+        """Turn the new global model, which is loaded, into the silo's own; asked after rounds that are evaluated."""
+
+    def adapt(self, silo: Silo, batches: Batches) -> Iterator[Tensor]:
+        """At an unseen silo: predictions for its test inputs, in their order, adapting the loaded model to them without
+        labels; one owner per method."""
+        raise NotImplementedError
+
+    # at the server
+    def broadcast(self, server: Server, silo: str, message: Message) -> Message:
+        """What is sent to one silo; it may differ per silo."""
+        return message
+
+    def accompany(self, server: Server, message: Message) -> Message:
+        """What goes with every model that is sent, also to be probed or evaluated, also to unseen silos."""
+        return message
+
+    def equip(self, server: Server, message: Message) -> Message:
+        """What unseen silos get with the model that they adapt; may ask silos for it."""
+        return message
+
+    def collect(self, server: Server, updates: Updates) -> Updates:
+        """Screen, mask, cluster; writes memory and facts."""
+        return updates
+
+    def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        """Coefficients of the updates; may probe candidates."""
+        return weights
+
+    def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        """The direction over parameters and float buffers; one owner per method, and without side effects, since
+        candidates are combined too."""
+        return updates.mean(weights)
+
+    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+        """Server optimiser, corrections; writes memory."""
+        return direction
+
+    def model_for(self, server: Server, silo: str | None, vector: Tensor) -> Tensor:
+        """The model that answers evaluation at a silo (None: an unseen one)."""
+        return vector

@@ -1,0 +1,194 @@
+"""One round, both halves: the ONLY place where hooks are called.
+
+At the server `open_round` and `close_round`; at a silo one function per kind of exchange. Engines move messages
+between the two and know no hook; parts write hooks and call none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from fairsilo.core import streams
+from fairsilo.core.messages import MODEL, Message, Number, Reply
+from fairsilo.core.screening import finite
+from fairsilo.core.server import Server, Updates, base_weights, named
+from fairsilo.core.task import Measure
+from fairsilo.errors import StoppedError
+
+# ---------------------------------------------------------------------------------------------------- at the silo
+
+
+# -------------------------------------------------------------------------------------------------- at the server
+
+
+def prepare(server: Server) -> None:
+    for hook in server.method.hooks("prepare"):
+        hook(server)
+
+
+def conclude(server: Server) -> None:
+    for hook in server.method.hooks("conclude"):
+        hook(server)
+
+
+def open_round(server: Server, participants: Iterable[str], asks: dict[str, Number]) -> dict[str, Message]:
+    """The message to each participant: the model and what parts add."""
+    messages = {}
+    for name in participants:
+        message = _with_model(server, server.vector, dict(asks))
+        for broadcast in server.method.hooks("broadcast"):
+            message = broadcast(server, name, message)
+        messages[name] = message
+    return messages
+
+
+def open_evaluation(server: Server, silos: Iterable[str], unseen: Iterable[str]) -> dict[str, Message]:
+    """The model that each silo measures: the global one, unless a part answers per silo."""
+    return _answering(server, {}, silos, unseen)
+
+
+def open_personalisation(server: Server, silos: Iterable[str], asks: dict[str, Number]) -> dict[str, Message]:
+    """The model that each silo makes its own from."""
+    return _answering(server, asks, silos)
+
+
+def open_adaptation(server: Server, unseen: Iterable[str]) -> dict[str, Message]:
+    """The model that unseen silos adapt, and what parts give them for it."""
+    messages = _answering(server, {}, (), unseen)
+    extra = Message()
+    for equip in server.method.hooks("equip"):
+        extra = equip(server, extra)
+    for message in messages.values():
+        message.tensors |= extra.tensors
+        message.numbers |= extra.numbers
+    return messages
+
+
+def _answering(
+    server: Server, numbers: dict[str, Number], silos: Iterable[str], unseen: Iterable[str] = ()
+) -> dict[str, Message]:
+    """To each silo the model that answers there: the global one, unless a part has another."""
+    network: dict[str, Number] = {"network": "server"} if server.module is not None else {}
+    messages = {}
+    for name, known in [*((name, name) for name in silos), *((name, None) for name in unseen)]:
+        vector = server.vector
+        for model_for in server.method.hooks("model_for"):
+            vector = model_for(server, known, vector)
+        messages[name] = _with_model(server, vector, network | numbers)
+    return messages
+
+
+def _with_model(server: Server, vector: Tensor, numbers: dict[str, Number]) -> Message:
+    message = Message({MODEL: vector}, numbers)
+    for accompany in server.method.hooks("accompany"):
+        message = accompany(server, message)
+    return message
+
+
+def probe(server: Server, vector: Tensor, silos: Iterable[str], split: str = "validation") -> dict[str, Measure]:
+    """Loss and metric of a model at the silos, which learn nothing from it."""
+    question = _with_model(server, vector, {"split": split})
+    answers = server.ask("probe", dict.fromkeys(silos, question))
+    return {
+        name: Measure(float(found["loss"]), float(found["metric"]), int(found["samples"]))
+        for name, found in ((name, answer.numbers) for name, answer in answers.items())
+        if math.isfinite(float(found["loss"]))
+    }
+
+
+def close_round(server: Server, replies: Iterator[Reply], quorum: int) -> list[str]:
+    """Move the global model by what came back; returns who counted. Below the quorum nothing moves."""
+    method = server.method
+    if not method.individual_updates:
+        return _close_by_running_sum(server, replies, quorum)
+    updates = gather(server, replies)
+    if len(updates) < quorum:
+        return list(updates.silos)
+    with streams.ambient(server.seed, server.round, "server"):
+        vector = _aggregate(server, updates)
+    if not finite(vector):
+        raise StoppedError(f"round {server.round} stopped: {method.name} made the global model not finite")
+    server.vector = vector
+    return list(updates.silos)
+
+
+def _aggregate(server: Server, updates: Updates) -> Tensor:
+    """The next global model from the updates."""
+    method = server.method
+    for collect in method.hooks("collect"):
+        updates = collect(server, updates)
+    weights = base_weights(updates.samples, method.weighting(server.training.weighting))
+    for weigh in method.hooks("weights"):
+        weights = weigh(server, updates, weights)
+    server.weights = named(updates.silos, weights)
+    direction = combine(server, updates, weights)
+    for step in method.hooks("step"):
+        direction = step(server, updates, direction)
+    vector = server.vector.clone()
+    vector[: len(direction)] += direction
+    if server.module is None:
+        floats = server.layout.floats
+        vector[floats:] += updates.deltas[:, floats:].max(0).values
+    return vector
+
+
+def combine(server: Server, updates: Updates, weights: Tensor) -> Tensor:
+    """The direction of the method's one owner of `combine`, or the weighted mean."""
+    owner = server.method.hooks("combine")
+    direction: Tensor = owner[0](server, updates, weights) if owner else updates.mean(weights)
+    return direction
+
+
+def candidate(server: Server, updates: Updates, weights: Tensor) -> Tensor:
+    """The model these weights would give, without the server's step and without side effects: for probes."""
+    vector = server.vector.clone()
+    vector[: server.layout.floats] += combine(server, updates, weights)
+    vector[server.layout.floats :] += updates.deltas[:, server.layout.floats :].max(0).values
+    return vector
+
+
+def gather(server: Server, replies: Iterator[Reply]) -> Updates:
+    """All usable updates as the rows of one matrix, in name order."""
+    rows, silos, messages = [], [], []
+    for reply in replies:
+        if isinstance(reply.answer, Message):
+            message = reply.answer.copy()
+            rows.append(message.tensors.pop(MODEL))
+            silos.append(reply.silo)
+            messages.append(message)
+    layout = server.silo_layout
+    deltas = torch.stack(rows) if rows else server.vector.new_empty(0, layout.size)
+    samples = torch.tensor([int(m.numbers["samples"]) for m in messages], dtype=torch.float64)
+    return Updates(tuple(silos), deltas, samples, messages, layout)
+
+
+def _close_by_running_sum(server: Server, replies: Iterator[Reply], quorum: int) -> list[str]:
+    """The weighted mean without keeping the updates: memory does not depend on the number of silos."""
+    floats = server.layout.floats
+    by_samples = server.method.weighting(server.training.weighting) == "samples"
+    total: Tensor | None = None
+    shares: dict[str, float] = {}
+    for reply in replies:
+        if not isinstance(reply.answer, Message):
+            continue
+        delta = reply.answer.tensors[MODEL]
+        share = float(reply.answer.numbers["samples"]) if by_samples else 1.0
+        if total is None:
+            total = delta
+            total[:floats] *= share
+        else:
+            total[:floats].add_(delta[:floats], alpha=share)
+            torch.maximum(total[floats:], delta[floats:], out=total[floats:])
+        shares[reply.silo] = share
+        del reply, delta
+    if total is None or len(shares) < quorum:
+        return list(shares)
+    mass = sum(shares.values())
+    total[:floats] /= mass
+    server.weights = {name: share / mass for name, share in shares.items()}
+    server.vector = total.add_(server.vector)
+    return list(shares)

@@ -1,0 +1,107 @@
+"""The server's side of a round: the global model, what it remembers, and the updates it received."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairsilo.config import TrainSettings
+from fairsilo.core import streams
+from fairsilo.core.hooks import Hooks
+from fairsilo.core.messages import Message, Reply
+from fairsilo.core.samples import Split
+from fairsilo.core.silo import Memory
+from fairsilo.core.task import Task
+from fairsilo.core.vectors import FlatModel, Layout, weighted_mean
+
+Exchange = Callable[[str, dict[str, Message]], Iterator[Reply]]
+
+
+@dataclass
+class Updates:
+    """What the silos sent, in name order: row i of `deltas` is w_i - W over the whole vector."""
+
+    silos: tuple[str, ...]
+    deltas: Tensor
+    samples: Tensor  # float64
+    messages: list[Message]
+    layout: Layout
+
+    @property
+    def parameters(self) -> Tensor:
+        """The shared trainable stretch of every update: what norms, cosines and masks look at."""
+        return self.deltas[:, : self.layout.shared]
+
+    def numbers(self, key: str) -> Tensor:
+        """One reported number per silo, in float64; NaN where a silo did not report it."""
+        values = [message.numbers.get(key, float("nan")) for message in self.messages]
+        return torch.tensor([float(value) for value in values], dtype=torch.float64)
+
+    def mean(self, weights: Tensor) -> Tensor:
+        """The default direction: shared parameters with the weights as they are, all else with normalised ones."""
+        direction = weighted_mean(self.deltas[:, : self.layout.floats], weights)
+        total = float(weights.sum())
+        if abs(total - 1) > 1e-12 and total > 0:
+            direction[self.layout.shared :].div_(total)
+        return direction
+
+    def __len__(self) -> int:
+        return len(self.silos)
+
+
+@dataclass
+class Server:
+    """The global model and everything the server half of a method may use."""
+
+    method: Hooks
+    vector: Tensor  # the global model
+    layout: Layout
+    silo_layout: Layout  # of what silos send; differs where the server holds another model
+    names: tuple[str, ...]  # every silo that trains
+    training: TrainSettings
+    rounds: int
+    seed: int
+    exchange: Exchange
+    round: int = 0
+    domains: int = 1  # how many the silos come from; which is whose, the server does not ask
+    memory: Memory = field(default_factory=Memory)
+    facts: dict[str, Any] = field(default_factory=dict)  # found out this round, read by other parts
+    notes: list[str] = field(default_factory=list)  # said in the log with the round
+    weights: dict[str, float] = field(default_factory=dict)  # of the round's aggregation, for the report
+    module: FlatModel | None = None  # the server's own network, where the method has one
+    data: Split | None = None  # given to the server (synthetic or public), where the method uses it
+    synthetic: dict[str, Split] = field(
+        default_factory=dict
+    )  # silo -> labelled images in its style, made by a generator
+    task: Task | None = None
+    network: Callable[[], FlatModel] | None = None  # makes the silos' network, for parts that train on the server
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def stream(self, *purpose: object) -> torch.Generator:
+        return streams.generator(self.seed, self.round, "server", *purpose)
+
+    def ask(self, kind: str, messages: dict[str, Message]) -> dict[str, Message]:
+        """Ask silos and wait; those who failed are logged by the engine and are missing from the answer."""
+        replies = self.exchange(kind, messages)
+        return {reply.silo: reply.answer for reply in replies if isinstance(reply.answer, Message)}
+
+
+def base_weights(samples: Tensor, weighting: str) -> Tensor:
+    """FedAvg's shares: by samples, or equal."""
+    counts = samples if weighting == "samples" else torch.ones_like(samples)
+    return counts / counts.sum()
+
+
+def ordered(names: Iterable[str], values: dict[str, float]) -> Tensor:
+    """Values of a dictionary in the order of names, in float64."""
+    return torch.tensor([values[name] for name in names], dtype=torch.float64)
+
+
+def named(names: Sequence[str], values: Tensor) -> dict[str, float]:
+    return dict(zip(names, values.tolist(), strict=True))

@@ -1,0 +1,190 @@
+"""A silo at work: its data, the model it holds, what it remembers. Hooks receive it; it knows no method's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call
+
+from fairsilo.config import TrainSettings
+from fairsilo.core import streams
+from fairsilo.core.hooks import Hooks, Named
+from fairsilo.core.messages import Message
+from fairsilo.core.output import Output, as_output
+from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.task import Task
+from fairsilo.core.vectors import FlatModel
+
+Batches = Callable[[int], Iterator[Tensor]]  # the inputs of a silo's test split, without labels, so many at a time
+
+
+class Memory(dict[str, dict[str, Any]]):
+    """What a silo or the server keeps between rounds: part name -> entries (tensors, numbers, texts, dicts of these).
+
+    Entries are replaced, never changed in place, so that a step that fails half-way leaves nothing behind.
+    """
+
+    def of(self, part: Named) -> dict[str, Any]:
+        return self.setdefault(part.name, {})
+
+    def copy(self) -> Memory:
+        return Memory({name: dict(entries) for name, entries in self.items()})
+
+
+@dataclass(frozen=True)
+class Batch:
+    inputs: Tensor
+    targets: Tensor
+    indices: Tensor
+    last: bool = False  # of the last local epoch
+
+
+@dataclass
+class Silo:
+    """One silo during one exchange."""
+
+    data: SiloData
+    model: FlatModel
+    method: Hooks
+    task: Task
+    training: TrainSettings
+    memory: Memory
+    message: Message  # what the server sent
+    round: int
+    rounds: int
+    seed: int
+    untrained: Callable[[], Tensor]  # the model before round 1: where tensors start that never come from the server
+    augment: str = "none"
+    evaluation_batch: int = 256
+    sent: Tensor = field(default_factory=lambda: torch.empty(0))  # the server's model, as it was sent
+    start: Tensor = field(
+        default_factory=lambda: torch.empty(0)
+    )  # the model this silo starts from (its own tensors kept)
+    steps: int = 0  # optimiser steps taken in this exchange
+    scratch: dict[str, Any] = field(default_factory=dict)  # what parts hold during this exchange only
+
+    @property
+    def name(self) -> str:
+        return self.data.name
+
+    @property
+    def parameters(self) -> Tensor:
+        """All trainable tensors as one vector; a term of the loss written in it reaches every gradient."""
+        return self.model.parameters
+
+    @property
+    def start_parameters(self) -> Tensor:
+        return self.start[: self.model.layout.parameters]
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.parameters.device
+
+    def stream(self, *purpose: object) -> torch.Generator:
+        """The random stream of this silo and round for one purpose."""
+        return streams.generator(self.seed, self.round, self.name, *purpose)
+
+    def load(self, sent: Tensor) -> None:
+        """Take the server's model, except for the tensors this silo keeps as its own."""
+        layout = self.model.layout
+        self.sent = sent
+        own = self.memory.get("silo", {}).get("own")
+        if not layout.own:
+            self.start = sent
+        else:
+            if layout.wire is layout:
+                vector = sent.clone()
+            else:
+                vector = self.untrained() if own is None else sent.new_empty(layout.size)
+                layout.write_wire(sent, vector)
+            position = 0
+            if own is not None:
+                for slot in layout.own:
+                    vector[slot.place] = own[position : position + slot.length]
+                    position += slot.length
+            self.start = vector
+        self.model.load(self.start)
+
+    def keep_own(self) -> None:
+        """Remember the tensors that do not come back from the server."""
+        layout = self.model.layout
+        if layout.own:
+            vector = self.model.read()
+            own = torch.cat([vector[slot.place] for slot in layout.own])
+            self.memory.setdefault("silo", {})["own"] = own
+
+    def change(self) -> Tensor:
+        """What is sent back: the local model minus the server's, as sent."""
+        vector = self.model.layout.to_wire(self.model.read())
+        return vector.sub_(self.sent)
+
+    def forward(self, inputs: Tensor, vector: Tensor | None = None) -> Output:
+        """The network's output, of the model held or of another one given as a vector."""
+        if vector is None:
+            return as_output(self.model.module(inputs))
+        return as_output(functional_call(self.model.module, self.model.layout.views(vector), (inputs,)))
+
+    @torch.no_grad()
+    def reference(self, inputs: Tensor, vector: Tensor) -> Output:
+        """The output of a fixed model (the received one, an earlier one): evaluation mode, no gradient."""
+        self.model.eval()
+        output = self.forward(inputs, vector)
+        self.model.train()
+        return output
+
+    def batches(self, purpose: str = "train", epochs: int | None = None) -> Iterator[Batch]:
+        """Shuffled batches of the training split, the same for every method with the same seed.
+
+        A trailing batch of one sample is dropped: batch normalisation cannot take it.
+        """
+        split, size = self.data.train, self.training.batch_size
+        epochs = self.training.epochs if epochs is None else epochs
+        for epoch in range(epochs):
+            order = torch.randperm(len(split), generator=self.stream(purpose, "order", epoch))
+            for number, start in enumerate(range(0, len(split), size)):
+                indices = order[start : start + size]
+                if len(indices) == 1 and size > 1 and start > 0:
+                    continue
+                inputs = prepare(split.inputs[indices], self.device, self.model.layout.dtype)
+                if self.augment != "none":
+                    inputs = augmented(inputs, self.augment, self.stream(purpose, "augment", epoch, number))
+                yield Batch(inputs, split.targets[indices].to(self.device), indices, epoch == epochs - 1)
+
+    def evaluation_batches(self, split: Split) -> Iterator[Batch]:
+        for start in range(0, len(split), self.evaluation_batch):
+            yield self.batch(split, torch.arange(start, min(start + self.evaluation_batch, len(split))))
+
+    def batch(self, split: Split, indices: Tensor) -> Batch:
+        """These samples of a split, as they are."""
+        inputs = prepare(split.inputs[indices], self.device, self.model.layout.dtype)
+        return Batch(inputs, split.targets[indices].to(self.device), indices)
+
+
+def prepare(inputs: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Images (uint8) become floats in [-1, 1] on the device; anything else passes."""
+    inputs = inputs.to(device)
+    if inputs.dtype != torch.uint8:
+        return inputs
+    return inputs.to(dtype).div_(127.5).sub_(1.0)
+
+
+def augmented(images: Tensor, kinds: str, stream: torch.Generator) -> Tensor:
+    """Random crops after padding by an eighth, and random mirror images; drawn on the CPU so that engines agree."""
+    count, _, height, width = images.shape
+    if "crop" in kinds:
+        margin = max(1, height // 8)
+        shifts = torch.randint(0, 2 * margin + 1, (2, count, 1), generator=stream)
+        rows = (shifts[0] + torch.arange(height)).to(images.device)
+        columns = (shifts[1] + torch.arange(width)).to(images.device)
+        padded = F.pad(images, [margin] * 4, value=-1.0).permute(0, 2, 3, 1)
+        sample = torch.arange(count, device=images.device)[:, None, None]
+        images = padded[sample, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+    if "flip" in kinds:
+        mirrored = (torch.rand(count, generator=stream) < 0.5).to(images.device)
+        images = torch.where(mirrored[:, None, None, None], images.flip(3), images)
+    return images

@@ -1,0 +1,282 @@
+"""Silos, unseen silos and the task: how a data set becomes a federation with one domain held out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fairsilo.core import streams
+from fairsilo.core.samples import MappedSplit, SiloData, Split, place_of
+from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
+from fairsilo.errors import FairsiloError, nearest
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The silos that train, the unseen silos that only evaluate, and what the data are about.
+
+    Silos are kept in name order, so that the order in which they were given can never change a number.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    silos: tuple[SiloData, ...]
+    unseen: tuple[SiloData, ...] = ()
+    task: str = "classify"
+
+    def __post_init__(self) -> None:
+        for key in ("silos", "unseen"):
+            object.__setattr__(self, key, tuple(sorted(getattr(self, key), key=lambda silo: silo.name)))
+        names = [silo.name for silo in (*self.silos, *self.unseen)]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise FairsiloError(f"two silos are called {twice!r}; names must differ")
+        if not self.silos:
+            raise FairsiloError("the federation has no silo that trains")
+        for silo in self.silos:
+            if not len(silo.train):
+                raise FairsiloError(f"silo {silo.name!r} has no training samples")
+        if self.task == "classify":
+            self._check_labels()
+
+    def _check_labels(self) -> None:
+        for silo in (*self.silos, *self.unseen):
+            for split in (silo.train, silo.validation, silo.test):
+                if not len(split) or split.targets.is_floating_point():
+                    continue
+                low, high = int(split.targets.min()), int(split.targets.max())
+                if low < 0 or high >= len(self.classes):
+                    raise FairsiloError(
+                        f"silo {silo.name!r} has labels from {low} to {high}, and there are {len(self.classes)} classes"
+                    )
+
+    def __getitem__(self, name: str) -> SiloData:
+        for silo in (*self.silos, *self.unseen):
+            if silo.name == name:
+                return silo
+        raise KeyError(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(silo.name for silo in self.silos)
+
+    @property
+    def unseen_names(self) -> tuple[str, ...]:
+        return tuple(silo.name for silo in self.unseen)
+
+    def share_memory(self) -> None:
+        """Move every tensor to shared memory, so that worker processes read it in place."""
+        for silo in (*self.silos, *self.unseen):
+            for split in (silo.train, silo.validation, silo.test):
+                for tensor in (split.targets,) if isinstance(split, MappedSplit) else (split.inputs, split.targets):
+                    tensor.share_memory_()  # type: ignore[no-untyped-call]
+
+
+def pooled(federation: Federation, more: Iterable[Split] = ()) -> Federation:
+    """All that silos hold, and whatever is given besides to train on, as one silo's."""
+    silos = federation.silos
+
+    def joined(splits: Iterable[Split]) -> Split:
+        found = list({place_of(split.inputs): split for split in splits if len(split)}.values())
+        if not found:
+            return silos[0].validation
+        return Split(torch.cat([one.inputs for one in found]), torch.cat([one.targets for one in found]))
+
+    everything = SiloData(
+        "pooled",
+        "+".join(dict.fromkeys(silo.domain for silo in silos)),
+        joined([*(silo.train for silo in silos), *more]),
+        joined(silo.validation for silo in silos),
+        joined(silo.test for silo in silos),
+    )
+    return Federation(federation.name, federation.classes, (everything,), federation.unseen, federation.task)
+
+
+def federate(
+    dataset: Dataset,
+    *,
+    held_out: str | None = "auto",
+    silos_per_domain: int = 1,
+    dif: float | None = None,
+    order: Sequence[str] | None = None,
+    validation: float = 0.15,
+    test: float = 0.2,
+    seed: int = 0,
+) -> Federation:
+    """Leave one domain (or several, `a+b`, or none, `-`) out; divide every other one into silos.
+
+    The unseen silo is tested on all samples of its domain. The silos of one domain divide its training and
+    validation samples among them and are tested on the whole test set of the domain. With `dif` the domains are
+    FedGCR's client types, in the order given, the first with the most silos and samples.
+    """
+    outside = held_out_domains(dataset, held_out)
+    if dif is not None:
+        listed = {name: dataset.domains[name] for name in order or dataset.domains}
+        dataset = replace(dataset, domains=listed)
+        return _typed(dataset, outside, dif, silos_per_domain, validation, test, seed)
+    silos: list[SiloData] = []
+    unseen: list[SiloData] = []
+    for name, domain in dataset.domains.items():
+        if name in outside:
+            nothing = _take(domain, torch.empty(0, dtype=torch.long))
+            unseen.append(SiloData(name, name, nothing, nothing, Split(domain.inputs, domain.targets)))
+        else:
+            silos += divide(domain, silos_per_domain, validation, test, seed)
+    return Federation(dataset.name, dataset.classes, tuple(silos), tuple(unseen), dataset.task)
+
+
+def _typed(
+    dataset: Dataset, outside: Sequence[str], dif: float, count: int, validation: float, test: float, seed: int
+) -> Federation:
+    """FedGCR's protocol: type i has round(r^(T-1-i)) silos and 1/r^i of the first type's samples (or all it has, where
+    that is less), and inside a type silo j has r^j shares; r = dif^(1/(T-1)) to one digit, from 2 on up to the next
+    hundredth. With dif = 1: two silos each, of one share and three."""
+    if count != 1:
+        raise FairsiloError("data.dif decides the number of silos of each domain; leave data.silos_per_domain at 1")
+    inside = [name for name in dataset.domains if name not in outside]
+    given = next((name for name in inside if dataset.domains[name].silo is not None), None)
+    if given:
+        raise FairsiloError(f"data.dif decides the silos of each domain, but the data of {given!r} name their own")
+    exact = dif ** (1 / max(len(inside) - 1, 1))
+    # as the released sizes have it: 1.8 of 1.78, 2.16 of 2.154
+    ratio = round(exact, 1) if exact < 2 else math.ceil(round(100 * exact, 6)) / 100
+    plain = federate(dataset, held_out="+".join(outside) or "-", validation=validation, test=test, seed=seed)
+    holders = {silo.domain: silo for silo in plain.silos}
+    silos = []
+    for index, name in enumerate(inside):
+        holder = holders[name]
+        number = 2 if dif == 1 else max(1, round(ratio ** (len(inside) - 1 - index)))
+        shares = [(3.0 if dif == 1 else ratio) ** j for j in range(number)]
+        for part in ("train", "validation"):
+            kept = round(len(holders[inside[0]].split(part)) / ratio**index)
+            stream = streams.generator(seed, "types", name, part)
+            order = torch.randperm(len(holder.split(part)), generator=stream)[:kept]
+            bounds = [round(len(order) * sum(shares[:j]) / sum(shares)) for j in range(number + 1)]
+            pieces = [order[bounds[j] : bounds[j + 1]] for j in range(number)]
+            if part == "train":
+                trained = pieces
+            else:
+                validated = pieces
+        for j in range(number):
+            if not len(trained[j]):
+                raise FairsiloError(f"data.dif={dif:g} leaves silo {j + 1} of {name!r} without a training sample")
+            silos.append(
+                SiloData(
+                    f"{name}-{j + 1:02d}",
+                    name,
+                    Split(holder.train.inputs[trained[j]], holder.train.targets[trained[j]]),
+                    Split(holder.validation.inputs[validated[j]], holder.validation.targets[validated[j]]),
+                    holder.test,
+                )
+            )
+    return Federation(dataset.name, dataset.classes, tuple(silos), plain.unseen, dataset.task)
+
+
+def held_out_domains(dataset: Dataset, held_out: str | None) -> tuple[str, ...]:
+    """The domains a setting such as `photo`, `a+b`, `-` or `auto` names."""
+    if held_out in (None, "-", "none", ""):
+        return ()
+    names = list(dataset.domains)
+    if held_out == "auto":
+        if len(names) < 2:
+            raise FairsiloError(
+                f"{dataset.name} has the single domain {names[0]!r}; at least two are needed to hold one out"
+            )
+        return (names[-1],)
+    assert held_out is not None
+    chosen = tuple(dict.fromkeys(part.strip() for part in held_out.split("+")))
+    for name in chosen:
+        if name not in names:
+            raise FairsiloError(
+                f"data.held_out is {name!r}, which is no domain of {dataset.name}{nearest(name, names)}"
+            )
+    if len(chosen) == len(names):
+        raise FairsiloError("data.held_out names every domain; at least one must be left to train on")
+    return chosen
+
+
+def divide(domain: Domain, count: int, validation: float, test: float, seed: int) -> list[SiloData]:
+    """The silos of one domain, with the splits that the data leave open carved out."""
+    if domain.silo is not None and count > 1:
+        raise FairsiloError(
+            f"data.silos_per_domain is {count}, but the data of {domain.name!r} name their own silos; leave it at 1"
+        )
+    split = domain.split.clone()
+    _complete_groups(domain, split)
+    if (split == UNDECIDED).any() and not (split == TEST).any():
+        _carve(domain, split, UNDECIDED, TEST, test, seed, "test")
+    split[split == UNDECIDED] = TRAIN
+    if not (split == VALIDATION).any():
+        _carve(domain, split, TRAIN, VALIDATION, validation, seed, "validation")
+    tested = _take(domain, (split == TEST).nonzero().flatten())
+    if domain.silo is not None:
+        holders = sorted(set(domain.silo))
+        owner = torch.tensor([holders.index(name) for name in domain.silo])
+    else:
+        holders = [domain.name] if count == 1 else [f"{domain.name}-{i + 1}" for i in range(count)]
+        owner = _deal(domain, split, count, seed)
+    silos = []
+    for index, holder in enumerate(holders):
+        train = ((split == TRAIN) & (owner == index)).nonzero().flatten()
+        valid = ((split == VALIDATION) & (owner == index)).nonzero().flatten()
+        if not len(train):
+            raise FairsiloError(
+                f"silo {holder!r} of domain {domain.name!r} gets no training sample; "
+                "it needs more samples or groups, or fewer silos per domain"
+            )
+        silos.append(SiloData(holder, domain.name, _take(domain, train), _take(domain, valid), tested))
+    return silos
+
+
+def _complete_groups(domain: Domain, split: Tensor) -> None:
+    """Undecided samples of a group that is decided elsewhere go where the rest of it is."""
+    if domain.group is None:
+        return
+    for group in set(domain.group[split == UNDECIDED].tolist()):
+        members = domain.group == group
+        decided = split[members & (split != UNDECIDED)]
+        if len(decided):
+            split[members & (split == UNDECIDED)] = decided[0]
+
+
+def _carve(domain: Domain, split: Tensor, source: int, target: int, share: float, seed: int, purpose: str) -> None:
+    """Move a share of each class from one split to another, whole groups at a time."""
+    if share == 0:
+        return
+    for label in sorted(set(domain.targets.tolist())):
+        pool = ((split == source) & (domain.targets == label)).nonzero().flatten()
+        stream = streams.generator(seed, "split", purpose, domain.name, label)
+        pool = pool[torch.randperm(len(pool), generator=stream)]
+        wanted = round(share * len(pool))
+        if domain.group is None:
+            split[pool[:wanted]] = target
+            continue
+        moved = 0
+        for group in dict.fromkeys(domain.group[pool].tolist()):
+            if moved >= wanted:
+                break
+            members = (domain.group == group) & (split == source)
+            split[members] = target
+            moved += int(members.sum())
+
+
+def _deal(domain: Domain, split: Tensor, count: int, seed: int) -> Tensor:
+    """Deal each class of each split round the silos in random order, so that they are alike in size and classes."""
+    owner = torch.zeros(len(domain), dtype=torch.long)
+    turn = 0
+    for part in (TRAIN, VALIDATION):
+        for label in sorted(set(domain.targets.tolist())):
+            pool = ((split == part) & (domain.targets == label)).nonzero().flatten()
+            stream = streams.generator(seed, "deal", domain.name, part, label)
+            pool = pool[torch.randperm(len(pool), generator=stream)]
+            owner[pool] = (torch.arange(len(pool)) + turn) % count
+            turn += len(pool)
+    return owner
+
+
+def _take(domain: Domain, indices: Tensor | Sequence[int]) -> Split:
+    return Split(domain.inputs[indices].contiguous(), domain.targets[indices].contiguous())

@@ -1,0 +1,1 @@
+"""The catalogue, its parts, and the mathematics that several parts share."""

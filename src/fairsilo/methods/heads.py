@@ -1,0 +1,43 @@
+"""The head of a network and its body: what FedPer, FedRep, FedBABU and FedRoD treat differently."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from fairsilo.config import TrainSettings
+from fairsilo.core.vectors import PARAMETER, Layout, Slot
+from fairsilo.errors import FairsiloError
+
+
+def is_head(slot: Slot) -> bool:
+    return slot.group == "head"
+
+
+def is_body(slot: Slot) -> bool:
+    """All that is not the head; what parts train beside the network trains with the body."""
+    return not is_head(slot)
+
+
+def require_head(part: str, layout: Layout, body: bool = False) -> None:
+    """A head, and where asked also a body, that can be trained."""
+    trained = [slot for slot in layout.slots if slot.role == PARAMETER]
+    if body and trained and all(map(is_head, trained)):
+        raise FairsiloError(f"{part} trains the body of the network, and all of it is frozen")
+    if not any(map(is_head, trained)):
+        raise FairsiloError(
+            f"{part}: the network has no head of its own; let its last layer be the attribute `head`, as in "
+            "fairsilo.models.networks.Network"
+        )
+
+
+def require_new_optimizer(part: str, training: TrainSettings) -> None:
+    if training.keep_optimizer_state:
+        raise FairsiloError(f"{part} starts its optimisers anew each round; set train.keep_optimizer_state=false")
+
+
+def linear_head(part: str, network: nn.Module) -> nn.Linear:
+    """The network's last layer, from which its features' width is known."""
+    head = getattr(network, "head", None)
+    if not isinstance(head, nn.Linear):
+        raise FairsiloError(f"{part} needs a network whose attribute `head` is a torch.nn.Linear over its features")
+    return head

@@ -1,0 +1,92 @@
+"""FedFV (Wang et al., IJCAI 2021). Differs from FedAvg by projecting conflicting updates off one another.
+
+Everything happens in the span of the updates: with their inner products known, each projected gradient is a row of
+coefficients, and the model moves by one weighted mean. `tau` > 1 also looks at silos that last took part earlier.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.core.messages import Message
+from fairsilo.core.part import Part
+from fairsilo.core.server import Server, Updates
+from fairsilo.core.silo import Silo
+from fairsilo.core.vectors import gram, weighted_mean
+from fairsilo.methods.received_loss import SENDS, measure_received, received_losses, report_received
+
+
+@dataclass(frozen=True)
+class ConflictProjection(Part):
+    """In order of loss, each update loses what points against another; the mean keeps the plain mean's length."""
+
+    name = "conflict-projection"
+    paper = "Wang et al., Federated Learning with Fair Averaging, IJCAI 2021"
+    formula = "g_i <- g_i - g_j <g_j, g_i>/||g_j||^2 where <g_j, g_i> < 0;  W <- W - mean_i g_i, rescaled"
+    sends = (SENDS,)
+    keeps = ("the last updates of the silos of the last tau rounds at the server",)
+    ignores_weights = True
+
+    alpha: float = setting(0.1, "share of the silos with the highest loss that keep their direction", low=0, high=1)
+    tau: int = setting(1, "rounds that are searched for conflicts, this one included", low=0)
+
+    def begin(self, silo: Silo) -> None:
+        measure_received(silo)
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        report_received(silo, update)
+
+    def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        direction = updates.mean(torch.full_like(weights, 1 / len(updates)))
+        earlier = {n: old for n, old in server.memory.of(self).get("last", {}).items() if n not in updates.silos}
+        rows = updates.parameters
+        if earlier:
+            rows = torch.cat([rows, torch.stack([old["change"] for old in earlier.values()])])
+        sampled = [server.round] * len(updates) + [int(old["round"]) for old in earlier.values()]
+        losses = received_losses(updates)
+        coefficients = fair_coefficients(gram(rows).cpu(), losses, sampled, server.round, self.alpha, self.tau)
+        direction[: updates.layout.shared] = weighted_mean(rows, coefficients)
+        return direction
+
+    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+        if self.tau > 1:
+            kept = {
+                name: {"round": server.round, "change": change.clone()}
+                for name, change in zip(updates.silos, updates.parameters, strict=True)
+            }
+            old = server.memory.of(self).get("last", {})
+            recent = {name: item for name, item in old.items() if item["round"] > server.round - self.tau + 1}
+            server.memory.of(self)["last"] = {**recent, **kept}
+        return direction
+
+
+def fair_coefficients(
+    products: Tensor, losses: Tensor, sampled: list[int], round_: int, alpha: float, tau: int
+) -> Tensor:
+    """Coefficients of all rows (this round's first, then earlier ones) in the direction FedFV takes."""
+    count, total = len(losses), len(products)
+    order = torch.argsort(losses, stable=True).tolist()
+    kept = set(order[math.ceil((count - 1) * (1 - alpha)) :]) if alpha > 0 else set()
+    projected = torch.eye(count, total, dtype=torch.float64)
+    for index in range(count):
+        for other in order if index not in kept else ():
+            inner, square = projected[index] @ products[:, other], products[other, other]
+            if other != index and inner < 0 and square > 0:
+                projected[index, other] -= inner / square
+    mean = projected.mean(0)
+    if round_ >= tau:
+        for back in range(tau - 1, -1, -1):
+            group = torch.tensor([when == round_ - back for when in sampled], dtype=torch.float64)
+            conflict = group * (products @ mean < 0)
+            inner, square = conflict @ products @ mean, conflict @ products @ conflict
+            if inner < 0 and square > 0:
+                mean = mean - conflict * inner / square
+    plain = torch.zeros(total, dtype=torch.float64)
+    plain[:count] = 1 / count
+    length, wanted = (mean @ products @ mean).clamp(min=0).sqrt(), (plain @ products @ plain).clamp(min=0).sqrt()
+    return mean * wanted / length if length > 0 else torch.zeros_like(mean)

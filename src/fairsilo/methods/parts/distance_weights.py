@@ -1,0 +1,74 @@
+"""FAEL, the weight half of FedHEAL (Chen et al., CVPR 2024). Differs from FedAvg by weights that follow distances.
+
+A silo whose (masked) update is long is far from the global model and gets more weight, with momentum. `released` sums
+the norms of the tensors and keeps weights un-normalised between rounds, so that late rounds change them little;
+`paper` takes the squared norm of the whole update and normalises every round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.core.part import Part
+from fairsilo.core.server import Server, Updates, named
+
+
+@dataclass(frozen=True)
+class DistanceWeights(Part):
+    """dp_i <- (1 - beta) dp_i + beta d_i / sum_j d_j; p_i <- p_i + dp_i; normalised."""
+
+    name = "distance-weights"
+    paper = "Chen et al., Fair Federated Learning under Domain Skew, CVPR 2024"
+    formula = "dp_i <- (1 - beta) dp_i + beta d_i / sum_j d_j;  p_i <- p_i + dp_i, normalised"
+    keeps = ("aggregation weight and its momentum per silo (server)",)
+    decides_weights = True
+
+    beta: float = setting(0.4, "how fast the momentum follows the distances; 0 keeps the weights", low=0, high=1)
+    variant: str = setting("released", "as the authors' code or as printed", choices=("released", "paper"))
+
+    def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        memory, released = server.memory.of(self), self.variant == "released"
+        kept: dict[str, float] = dict(memory.get("weights", {}))
+        momenta: dict[str, float] = dict(memory.get("momenta", {}))
+        start = torch.full_like(weights, 1 / len(updates)) if released else weights
+        newcomer = sum(kept.values()) / len(kept) if kept else None
+        before = torch.tensor(
+            [
+                kept.get(n, s if newcomer is None else newcomer)
+                for n, s in zip(updates.silos, start.tolist(), strict=True)
+            ],
+            dtype=torch.float64,
+        )
+        momentum = torch.tensor([momenta.get(name, 0.0) for name in updates.silos], dtype=torch.float64)
+        distance = distances(updates, server.facts.get("mask"), self.variant)
+        server.facts["distances"] = distance
+        total = distance.sum()
+        if released and total == 0:
+            return before / before.sum()
+        share = distance / total if total > 0 else torch.full_like(distance, 1 / len(distance))
+        momentum = (1 - self.beta) * momentum + self.beta * share
+        after = before + momentum
+        if not released:  # normalised among those who took part, the others' mass untouched
+            after = after / after.sum() * before.sum()
+        memory["weights"] = {**kept, **named(updates.silos, after)}
+        memory["momenta"] = {**momenta, **named(updates.silos, momentum)}
+        return after / after.sum()
+
+
+def distances(updates: Updates, mask: Tensor | None, variant: str) -> Tensor:
+    """How far each silo moved, where its mask (if any) lets it: sum of tensor norms, or squared norm, in float64."""
+    found = []
+    for row, change in enumerate(updates.parameters):
+        if mask is not None:
+            change = torch.where(mask[row, : len(change)], change, 0)
+        if variant == "paper":
+            found.append(torch.linalg.vector_norm(change, dtype=torch.float64).square())
+        else:
+            slots = updates.layout.shared_slots()
+            norms = [torch.linalg.vector_norm(change[slot.place], dtype=torch.float64) for slot in slots]
+            found.append(sum(norms, torch.zeros((), dtype=torch.float64, device=change.device)))
+    return torch.stack(found).cpu()

@@ -1,0 +1,178 @@
+"""FedAG (Wang et al., ICML 2025), the server's half: CLIP stays at the server, frozen, with one adapter per silo. The
+server learns from the silos' small models, and they from it, on synthetic images in each silo's style."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairsilo.config import TrainSettings, setting
+from fairsilo.core.messages import MODEL, Message
+from fairsilo.core.output import as_output
+from fairsilo.core.part import Part
+from fairsilo.core.server import Server, Updates
+from fairsilo.core.silo import Silo, prepare
+from fairsilo.core.vectors import FlatModel, Layout
+from fairsilo.errors import FairsiloError
+from fairsilo.methods.adapter_bank import AdapterBank, server_losses
+from fairsilo.models.backbones import TEMPLATE, ClipNetwork, backbone_network, is_backbone
+
+QUALITY = "momentum-start.quality"  # under which a silo sends the scores of its synthetic images
+
+
+@dataclass(frozen=True)
+class DomainAdapters(Part):
+    """Adapters, attention and the server's copies of the silos' models descend G together; the copies go back."""
+
+    name = "domain-adapters"
+    paper = "Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025"
+    formula = (
+        "phi_k = s cos(A_k(I)*I, T), beta = softmax_k(MLP(phi_k)), eta = sum_k beta_k phi_k;  min 1/N sum_n [J_n + "
+        "mean_i CE(phi_n, y) + CE(eta, y) + lam max(0, delta + max_{k!=n} beta_k - beta_n)]"
+    )
+    keeps = ("a copy of each silo's model, and its scores, at the server", "its synthetic images at the silo")
+    tasks = ("classify",)
+    ignores_weights = True
+    needs_synthetic = True
+
+    backbone: str = setting("tiny-clip", "the server's CLIP: tiny-clip or clip:PATH")
+    template: str = setting(TEMPLATE, "the prompt of a class")
+    lam: float = setting(0.1, "of the term by which a silo's own adapter leads", low=0)
+    margin: float = setting(1e-3, "by which its attention should lead (delta)", low=0)
+    quality: bool = setting(True, "weigh synthetic images by the silos' scores")
+    kd: bool = setting(True, "adapters and silos' models learn from each other (J)")
+    cross: bool = setting(True, "adapters learn to answer together; else their mean answers at unseen silos")
+    reduction: str = setting("mean", "of a batch's terms; as printed their sum", choices=("mean", "sum"))
+    as_printed: bool = setting(False, "products of plain features instead of scaled cosines")
+    init_epochs: int = setting(5, "epochs of each adapter alone before round 1", low=0)
+    server_epochs: int = setting(3, "epochs over the synthetic images a round", low=0)
+    server_lr: float = setting(1e-4, "of Adam on the server", low=0, open_low=True)
+    server_batch: int = setting(32, "synthetic images of each silo a step", low=2)
+
+    def server_network(self, network: nn.Module, classes: tuple[str, ...], silos: tuple[str, ...]) -> nn.Module:
+        clip = backbone_network(self.backbone, len(classes)) if is_backbone(self.backbone) else None
+        if not isinstance(clip, ClipNetwork):
+            raise FairsiloError(f"{self.name}.backbone is {self.backbone!r}; it must be tiny-clip or clip:PATH")
+        texts = clip.prompts(classes, self.template)
+        if self.as_printed:
+            texts = clip.encode(clip.tokens([self.template.format(name) for name in classes]))
+        return AdapterBank(clip, texts, len(silos), self.cross, self.as_printed)
+
+    def fits(self, layout: Layout, training: TrainSettings) -> None:
+        if layout.wire is not layout:
+            raise FairsiloError(f"{self.name} trains the silos' whole models, and some tensors never leave their silo")
+
+    def prepare(self, server: Server) -> None:
+        flat, bank = self._bank(server)
+        for name in server.names:
+            if not len(server.synthetic.get(name, ())):
+                raise FairsiloError(f"{self.name} needs synthetic images for every silo, and {name!r} has none")
+        flat.load(server.vector)
+        for index, name in enumerate(server.names):
+            # a new optimiser for each: where the loss does not reach, moments are zero and nothing moves
+            optimizer = torch.optim.Adam([flat.parameters], lr=self.server_lr, fused=True)
+            for epoch in range(self.init_epochs):
+                for chosen in self._batches(server, name, "initial", epoch):
+                    flat.gradients.zero_()
+                    phi, labels = self._answers(server, bank, name, chosen)
+                    F.cross_entropy(phi[index], labels).backward()  # type: ignore[no-untyped-call]
+                    optimizer.step()
+        server.vector = flat.read()
+        assert server.network is not None
+        initial = server.network().read()
+        server.memory.of(self).update(initial=initial, models=dict.fromkeys(server.names, initial), quality={})
+        gifts = {name: server.synthetic[name] for name in server.names}
+        server.ask(
+            "share",
+            {
+                name: Message({"images": g.inputs, "labels": g.targets}, {"part": self.name})
+                for name, g in gifts.items()
+            },
+        )
+
+    def share(self, silo: Silo, message: Message) -> Message:
+        silo.memory.of(self).update(message.tensors)
+        return Message()
+
+    def broadcast(self, server: Server, silo: str, message: Message) -> Message:
+        kept = server.memory.of(self)
+        message.tensors[MODEL] = kept["models"].get(silo, kept["initial"])  # a newcomer begins where all began
+        return message
+
+    def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        return torch.zeros_like(server.vector)
+
+    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+        assert server.network is not None
+        kept = server.memory.of(self)
+        models, scores = dict(kept["models"]), dict(kept["quality"])
+        for name, delta, message in zip(updates.silos, updates.deltas, updates.messages, strict=True):
+            models[name] = models[name] + delta
+            if QUALITY in message.tensors:
+                scores[name] = message.tensors[QUALITY]
+        flat, bank = self._bank(server)
+        flat.load(server.vector)
+        learner, copies = torch.optim.Adam([flat.parameters], lr=self.server_lr, fused=True), {}
+        for name in server.names:
+            copies[name] = copy = server.network()
+            copy.load(models[name])
+            copy.train()
+        tutors = {n: torch.optim.Adam([c.parameters], lr=self.server_lr, fused=True) for n, c in copies.items()}
+        for epoch in range(self.server_epochs):
+            queues = [self._batches(server, name, epoch) for name in server.names]
+            for turn in itertools.zip_longest(*queues):  # a silo with fewer images sits out the last steps
+                flat.gradients.zero_()
+                for name, chosen in zip(server.names, turn, strict=True):
+                    if chosen is not None:
+                        copies[name].gradients.zero_()
+                        loss = self._loss(server, bank, name, chosen, copies[name], scores.get(name))
+                        (loss / len(server.names)).backward()  # type: ignore[no-untyped-call]
+                        tutors[name].step()
+                learner.step()
+        kept.update(models={name: copy.read() for name, copy in copies.items()}, quality=scores)
+        return flat.read() - server.vector
+
+    def _loss(
+        self, server: Server, bank: AdapterBank, name: str, chosen: Tensor, copy: FlatModel, scores: Tensor | None
+    ) -> Tensor:
+        """G_n on a batch of a silo's synthetic images; they count alike where the silo did not score them."""
+        phi, labels = self._answers(server, bank, name, chosen)
+        client = None
+        if self.kd:
+            images = server.synthetic[name].inputs[chosen]
+            client = as_output(copy.module(prepare(images, phi.device, copy.layout.dtype))).prediction
+        alpha = scores[chosen] if self.quality and scores is not None else torch.ones(len(chosen))
+        beta, own = bank.attend(phi) if self.cross else None, server.names.index(name)
+        return server_losses(phi, beta, own, labels, client, alpha, self.lam, self.margin, self.reduction).total
+
+    def model_for(self, server: Server, silo: str | None, vector: Tensor) -> Tensor:
+        answering = vector.clone()
+        slot = next(slot for slot in server.layout.slots if slot.name == "route")
+        answering[slot.place] = server.names.index(silo) if silo in server.names else -1
+        return answering
+
+    def _bank(self, server: Server) -> tuple[FlatModel, AdapterBank]:
+        assert server.module is not None
+        assert isinstance(server.module.module, AdapterBank)
+        return server.module, server.module.module
+
+    def _batches(self, server: Server, name: str, *purpose: object) -> Iterator[Tensor]:
+        """A silo's synthetic images in random order; batch normalisation cannot take a last batch of one image."""
+        count = len(server.synthetic[name])
+        order = torch.randperm(count, generator=server.stream(self.name, name, *purpose))
+        for start in range(0, max(count - 1, 1), self.server_batch):
+            yield order[start : start + self.server_batch]
+
+    def _answers(self, server: Server, bank: AdapterBank, name: str, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """Every adapter's logits of some synthetic images, and their labels; CLIP itself runs once for each image."""
+        split, device = server.synthetic[name], server.vector.device
+        if name not in bank.known:
+            some = torch.split(split.inputs, 8 * bank.block)  # as floats all images together might not fit
+            seen = [bank.stem_in_blocks(prepare(one, device, server.vector.dtype)) for one in some]
+            bank.known[name] = torch.cat(seen)
+        return bank.logits(bank.adapted(bank.known[name][chosen])), split.targets[chosen].to(device)

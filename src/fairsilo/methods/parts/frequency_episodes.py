@@ -1,0 +1,87 @@
+"""ELCFS (Liu et al., CVPR 2021). Differs from FedAvg by episodes: a step on the silo's images must also help on the
+same images in another silo's style, which is the low-frequency amplitude of one of its images.
+
+First order. The paper's contrast of contours is for segmentation and is not here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.core.local import correct, descend, gradient
+from fairsilo.core.messages import Message
+from fairsilo.core.part import Part
+from fairsilo.core.server import Server
+from fairsilo.core.silo import Batch, Silo, prepare
+from fairsilo.errors import FairsiloError
+from fairsilo.methods.spectra import amplitude, non_negative, window, with_low_amplitude
+
+
+@dataclass(frozen=True)
+class FrequencyEpisodes(Part):
+    """grad L(w; x) + grad L(w - inner_lr clip(grad L(w; x)); x in another style), applied to w."""
+
+    name = "frequency-episodes"
+    paper = "Liu et al., FedDG: Federated Domain Generalization via Episodic Learning, CVPR 2021"
+    formula = "A' = r A + (1 - r) A_other at low frequencies;  w <- w - eta (g(w; x) + g(w - a clip(g(w; x)); x'))"
+    sends = ("once, the low-frequency amplitudes of some of its training images, which go to every silo",)
+    keeps = ("the bank of amplitudes at the server",)
+    tasks = ("classify",)
+    reads_images = True
+
+    window: float = setting(0.1, "half-size of the window as a share of the image", low=0, high=0.5)
+    bank: int = setting(32, "images a silo whose amplitudes are shared", low=1)
+    inner_lr: float = setting(1e-3, "of the step inside an episode", low=0)
+    inner_clip: float = setting(100.0, "bound of each entry of the inner gradient", low=0, open_low=True)
+
+    def prepare(self, server: Server) -> None:
+        answers = server.ask("share", dict.fromkeys(server.names, Message({}, {"part": self.name})))
+        if not answers:
+            raise FairsiloError(f"{self.name}: no silo sent amplitudes")
+        server.memory.of(self)["bank"] = {name: answers[name].tensors["amplitudes"] for name in sorted(answers)}
+
+    def share(self, silo: Silo, message: Message) -> Message:
+        split = silo.data.train
+        chosen = torch.randperm(len(split), generator=silo.stream(self.name))[: self.bank]
+        images = prepare(split.inputs[chosen], silo.device, silo.model.layout.dtype)
+        rows, columns = window(images.shape[-2], images.shape[-1], self.window)
+        return Message({"amplitudes": amplitude(non_negative(images))[..., rows, columns].contiguous()})
+
+    def broadcast(self, server: Server, silo: str, message: Message) -> Message:
+        others = [found for name, found in server.memory.of(self)["bank"].items() if name != silo]
+        if others:  # alone, a silo has no other style to borrow
+            message.tensors[f"{self.name}.bank"] = torch.cat(others)
+        return message
+
+    def begin(self, silo: Silo) -> None:
+        silo.scratch[f"{self.name}.draw"] = silo.stream(self.name, "draw")
+
+    def train(self, silo: Silo) -> Tensor:
+        return descend(silo, self._episode)
+
+    def _episode(self, silo: Silo, batch: Batch) -> Tensor:
+        loss = gradient(silo, batch, corrections=False)
+        inner = silo.model.gradients.clone()
+        fast = inner.clamp(-self.inner_clip, self.inner_clip) * self.inner_lr
+        with torch.no_grad():
+            silo.parameters.sub_(fast)
+        with silo.model.keeping_statistics():
+            gradient(silo, replace(batch, inputs=self._restyled(silo, batch.inputs)), corrections=False)
+        with torch.no_grad():
+            silo.parameters.add_(fast)
+        silo.model.gradients += inner
+        correct(silo)
+        return loss
+
+    def _restyled(self, silo: Silo, images: Tensor) -> Tensor:
+        bank = silo.message.tensors.get(f"{self.name}.bank")
+        if bank is None:
+            return images
+        stream, count = silo.scratch[f"{self.name}.draw"], len(images)
+        other = bank[torch.randint(len(bank), (count,), generator=stream)].to(images.device, images.dtype)
+        own = torch.rand(count, 1, 1, 1, generator=stream).to(images.device, images.dtype)
+        return 2 * with_low_amplitude(non_negative(images), other, self.window, own) - 1

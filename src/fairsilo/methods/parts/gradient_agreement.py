@@ -1,0 +1,54 @@
+"""GRACE's server half (Zhang et al., MICCAI 2023). Differs from FedAvg by weights that favour silos whose
+update agrees with the others'."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.core.part import Part
+from fairsilo.core.server import Server, Updates
+from fairsilo.core.vectors import gram
+
+
+@dataclass(frozen=True)
+class GradientAgreement(Part):
+    """Weights proportional to p_i times the mean cosine of update i to the others'; shifted where one is negative."""
+
+    name = "gradient-agreement"
+    paper = "Zhang et al., GRACE: A Generalized and Personalized Federated Learning Method, MICCAI 2023"
+    formula = "s_i = mean_{j != i} cos(D_i, D_j);  weight_i = s_i p_i / sum_j s_j p_j;  W <- W + lr sum_i weight_i D_i"
+    decides_weights = True
+
+    server_lr: float = setting(1.0, "step of the server", low=0, open_low=True)
+    include_diagonal: bool = setting(False, "count each update's agreement with itself, as the paper prints it")
+
+    def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        return agreement_weights(gram(updates.parameters).cpu(), weights, self.include_diagonal)
+
+    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+        direction[: updates.layout.shared] *= self.server_lr
+        return direction
+
+
+def cosines(products: Tensor) -> Tensor:
+    """Cosine of every pair from the matrix of inner products; 0 with a zero vector."""
+    norms = products.diagonal().sqrt().clamp(min=1e-12)
+    return products / (norms[:, None] * norms[None])
+
+
+def agreement_weights(products: Tensor, shares: Tensor, include_diagonal: bool = False) -> Tensor:
+    count = len(shares)
+    if count == 1:
+        return torch.ones_like(shares)
+    likeness = cosines(products)
+    others = likeness.sum(1) - (0 if include_diagonal else likeness.diagonal())
+    agreement = others / (count if include_diagonal else count - 1)
+    if agreement.min() < 0:
+        agreement = agreement - agreement.min() + 1e-3
+    agreement = agreement / agreement.max().clamp(min=1)
+    weights = agreement * shares
+    return weights / weights.sum() if weights.sum() > 0 else shares

@@ -1,0 +1,122 @@
+"""FedGC, the silo half of FedGCR (AAAI 2024). A model adaptation: prompts beside the patches of a frozen ViT, each
+shifted by a prompt h that GC-Net makes of the image itself, so that types of silos get customised prompts from one
+model. Two contrasts, from the second round on, draw h to the centre of the silo's cluster and features to the received
+model's. The prompt of an image never depends on the others of its batch (in the released code it does)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairsilo.config import setting
+from fairsilo.core.messages import Message
+from fairsilo.core.output import Output
+from fairsilo.core.part import Part
+from fairsilo.core.silo import Batch, Silo
+from fairsilo.methods.clips import require_vit
+from fairsilo.methods.parts.clustering import CLUSTERS, Known
+from fairsilo.methods.representations import PROMPT
+from fairsilo.models.backbones import VitNetwork
+
+
+class GroupedVit(nn.Module):
+    """h = GC-Net(ViT(x)); z = ViT([CLS, patches, p_1 + h, ..., p_n + h]) at the class token; a head on z."""
+
+    def __init__(self, vit: VitNetwork, prompts: int, dropout: float) -> None:
+        super().__init__()
+        self.vit = vit
+        self.prompts = nn.Parameter(0.02 * torch.randn(prompts, vit.width))
+        self.gc_net = nn.Sequential(nn.Linear(vit.width, 4 * vit.width), nn.ReLU(), nn.Linear(4 * vit.width, vit.width))
+        self.dropout = nn.Dropout(dropout)
+        self.head = vit.head
+        del vit.head
+
+    def forward(self, inputs: Tensor) -> Output:
+        with torch.no_grad():
+            plain = self.vit.token(inputs)
+        prompt: Tensor = self.gc_net(plain)
+        features = self.vit.token(inputs, self.prompts + prompt[:, None])
+        return Output(self.head(self.dropout(features)), features, {PROMPT: prompt})
+
+    def uncustomised(self, inputs: Tensor) -> Tensor:
+        """The prediction with the prompts alone, h left out."""
+        prediction: Tensor = self.head(self.dropout(self.vit.token(inputs, self.prompts)))
+        return prediction
+
+
+@dataclass(frozen=True)
+class GroupPrompts(Part):
+    """CE + l1 GC + l2 RA: contrasts of h with the clusters' centres, and of z with the received model's features."""
+
+    name = "group-prompts"
+    paper = "Cheng et al., FedGCR: Federated Learning with Distinct Client Types, AAAI 2024"
+    formula = (
+        "CE + l1 GC + l2 RA;  GC = -log(e^(s(h, H_own)/T) / (e^(s(h, h_prev)/T) + sum_t e^(s(h, H_t)/T)));  "
+        "RA = -log(e^(s(z, z_0)/T) / (e^(s(z, z_0)/T) + e^(s(z, z_prev)/T)))"
+    )
+    keeps = ("its local model of the round before at the silo",)
+    needs = ("clustering",)
+    tasks = ("classify",)
+
+    prompts: int = setting(4, "prompts beside the patches (n)", low=1)
+    head_dropout: float = setting(0.1, "on the features before the head", low=0, high=0.9)
+    similarity: str = setting("cosine", "s; the paper's dot product saturates", choices=("cosine", "dot"))
+    temperature: float = setting(0.5, "of both contrasts (T)", low=0, open_low=True)
+    gc_weight: float = setting(0.5, "of the contrast of prompts (l1)", low=0)
+    ra_weight: float = setting(0.1, "of the contrast of features (l2)", low=0)
+    variant: str = setting(
+        "paper",
+        "released: l1 = 0.05 to 0.1 over the rounds, l2 = 0.05 with T = 1; in round 1 CE with and without h",
+        choices=("paper", "released"),
+    )
+
+    def network(self, network: nn.Module, classes: tuple[str, ...]) -> nn.Module:
+        return GroupedVit(require_vit(self.name, network), self.prompts, self.head_dropout)
+
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        known, before = silo.scratch.get(CLUSTERS), silo.memory.of(self).get("previous")
+        if known is None or before is None:  # the silo's first round
+            if self.variant == "paper" or silo.round > 1:
+                return loss
+            module = silo.model.module
+            assert isinstance(module, GroupedVit)
+            return loss + silo.task.loss(module.uncustomised(batch.inputs), batch.targets)
+        received = silo.reference(batch.inputs, silo.start).features
+        previous = silo.reference(batch.inputs, before).features
+        assert received is not None
+        assert previous is not None
+        return loss + self.terms(output, known, received, previous, silo.round / silo.rounds)
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        silo.memory.of(self)["previous"] = silo.model.read()
+
+    def terms(self, output: Output, known: Known, received: Tensor, previous: Tensor, progress: float) -> Tensor:
+        """l1 GC + l2 RA on a batch; `progress` is the share of the rounds that are over."""
+        gc_weight, ra_weight, ra_temperature = self.gc_weight, self.ra_weight, self.temperature
+        if self.variant == "released":
+            gc_weight, ra_weight, ra_temperature = 0.1 * (0.5 + 0.5 * progress), 0.05, 1.0
+        assert output.features is not None
+        groups = group_contrast(output.extra[PROMPT], known, self.temperature, self.similarity)
+        features = feature_contrast(output.features, received, previous, ra_temperature, self.similarity)
+        return gc_weight * groups.mean() + ra_weight * features.mean()
+
+
+def group_contrast(prompts: Tensor, known: Known, temperature: float, similarity: str) -> Tensor:
+    """Per image: the cross-entropy of telling the own cluster's centre from all others and the silo's own past."""
+    against = torch.cat([known.centres, known.previous[None]])
+    if similarity == "cosine":
+        prompts, against = F.normalize(prompts, dim=1), F.normalize(against, dim=1)
+    own = torch.full((len(prompts),), known.own, device=prompts.device)
+    return F.cross_entropy(prompts @ against.T / temperature, own, reduction="none")
+
+
+def feature_contrast(
+    features: Tensor, received: Tensor, previous: Tensor, temperature: float, similarity: str
+) -> Tensor:
+    """Per image: the cross-entropy of telling the received model's features from the silo's own earlier ones."""
+    if similarity == "cosine":
+        features, received, previous = (F.normalize(one, dim=1) for one in (features, received, previous))
+    return F.softplus((features * (previous - received)).sum(1) / temperature)

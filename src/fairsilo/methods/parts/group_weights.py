@@ -1,0 +1,106 @@
+"""FedGR, the server half of FedGCR (AAAI 2024). Differs from FedAvg by weights that grow with the loss of a silo and
+of its cluster, the cluster's influence rising from 0 as clusters become reliable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.core.messages import Message
+from fairsilo.core.output import Output
+from fairsilo.core.part import Part
+from fairsilo.core.server import Server, Updates
+from fairsilo.core.silo import Batch, Silo
+from fairsilo.methods.parts.clustering import CLUSTERS
+from fairsilo.methods.received_loss import measure_received, received_losses, report_received
+
+EPOCH = "group-weights.epoch"
+
+
+@dataclass(frozen=True)
+class GroupWeights(Part):
+    """weight_k ~ p_k (L_k^(1-beta) Lbar_t(k)^beta)^(q+1), Lbar the mean loss of the cluster; they sum to 1."""
+
+    name = "group-weights"
+    paper = "Cheng et al., FedGCR: Federated Learning with Distinct Client Types, AAAI 2024"
+    formula = "a_k ~ p_k (L_k^(1-beta) Lbar_t(k)^beta)^(q+1);  beta = delta (1 - gamma^(r-1));  sum_k a_k = 1"
+    sends = ("a loss on its training data: the received model's, or that of its last epoch",)
+    decides_weights = True
+    needs = ("clustering",)
+
+    q: float = setting(1.0, "the larger, the more a high loss counts; -1: not at all", low=-1)
+    delta: float = setting(0.5, "the cluster's influence in the end", low=0, high=1)
+    gamma: float = setting(0.5, "how slowly it gets there (variant released: 0.9)", low=0, high=1)
+    loss_source: str = setting(
+        "received",
+        "L: of the received model; of the last epoch, with all terms; or as released (1 in round 1, then rounded)",
+        choices=("received", "epoch", "released"),
+    )
+    variant: str = setting(
+        "paper",
+        "released: beta = delta (1 - 0.9^r), clusters' losses weighted by data (see loss_source too)",
+        choices=("paper", "released"),
+    )
+
+    def begin(self, silo: Silo) -> None:
+        if self.loss_source != "epoch":
+            measure_received(silo)
+
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        """Adds nothing; as the last part it sees the loss with all terms."""
+        if self.loss_source == "epoch" and batch.last:
+            # by step, so that a second pass over the same batch does not count twice
+            silo.scratch.setdefault(EPOCH, {}).setdefault(silo.steps, (loss.detach().double(), len(batch.targets)))
+        return loss
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        if self.loss_source != "epoch":
+            report_received(silo, update)
+        elif silo.scratch.get(EPOCH):
+            seen = silo.scratch[EPOCH].values()
+            update.numbers[EPOCH] = float(sum(loss * size for loss, size in seen) / sum(size for _, size in seen))
+
+    def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        released = self.variant == "released"
+        clusters = torch.tensor([server.facts[CLUSTERS][name] for name in updates.silos])
+        beta = influence(server.round, self.delta, 0.9 if released else self.gamma, released)
+        return group_weights(weights, self._losses(server, updates), clusters, beta, self.q, released)
+
+    def _losses(self, server: Server, updates: Updates) -> Tensor:
+        if self.loss_source == "epoch":
+            # a local loop of a part's own may pass no batch through the terms: its mean loss stands in
+            losses = updates.numbers(EPOCH)
+            return torch.where(losses.isnan(), updates.numbers("loss"), losses)
+        losses = received_losses(updates)
+        if self.loss_source == "received":
+            return losses
+        return quantised(losses) if server.round > 1 else torch.ones_like(losses)
+
+
+def influence(round_: int, delta: float, gamma: float, released: bool = False) -> float:
+    """beta in a round from 1 on: 0 in the first one and delta in the end; the released code is a round ahead."""
+    return delta * (1 - gamma ** (round_ if released else round_ - 1))
+
+
+def quantised(losses: Tensor) -> Tensor:
+    """100 / int(100 / loss), as the released code reports losses; above 100, where it fails, 100."""
+    return 100 / (100 / losses.clamp(min=1e-10)).floor().clamp(min=1)
+
+
+def cluster_losses(losses: Tensor, clusters: Tensor, shares: Tensor) -> Tensor:
+    """For each silo the mean loss of its cluster, weighted by shares."""
+    together = (clusters[:, None] == clusters[None]).to(losses.dtype) * shares
+    return together @ losses / together.sum(1)
+
+
+def group_weights(
+    shares: Tensor, losses: Tensor, clusters: Tensor, beta: float, q: float, weighted: bool = False
+) -> Tensor:
+    """p_k (L_k^(1-beta) Lbar^beta)^(q+1), normalised; the cluster's mean is plain, or `weighted` by the shares p."""
+    losses = losses.clamp(min=1e-10)
+    means = cluster_losses(losses, clusters, shares if weighted else torch.ones_like(shares))
+    # by logarithms: a high power of a small loss would vanish
+    return torch.softmax(shares.log() + (q + 1) * ((1 - beta) * losses.log() + beta * means.log()), 0)

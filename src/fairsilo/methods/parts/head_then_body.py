@@ -1,0 +1,59 @@
+"""FedRep (Collins et al., ICML 2021). Differs from FedPer by training head and body in turn, never together.
+
+As published: the head alone for the local epochs, then the body alone. In GRACE's comparison: of every eleven batches
+ten train the body and one the head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fairsilo.config import TrainSettings, setting
+from fairsilo.core.local import follow, training_only
+from fairsilo.core.optimizers import make_optimizer
+from fairsilo.core.part import Part
+from fairsilo.core.silo import Silo
+from fairsilo.core.vectors import Layout
+from fairsilo.methods.heads import is_body, is_head, require_head, require_new_optimizer
+
+_CYCLE = 11  # batches, the last of which trains the head
+
+
+class _Alternating:
+    """Two optimisers that step in turn."""
+
+    def __init__(self, silo: Silo) -> None:
+        self.body, self.head = (make_optimizer(silo, silo.model.leaves(chosen)) for chosen in (is_body, is_head))
+        self.count = 0
+
+    def step(self) -> None:
+        self.count += 1
+        (self.head if self.count % _CYCLE == 0 else self.body).step()
+
+
+@dataclass(frozen=True)
+class HeadThenBody(Part):
+    """c <- epochs of SGD on c at fixed phi; phi <- epochs of SGD on phi at fixed c."""
+
+    name = "head-then-body"
+    paper = "Collins et al., Exploiting Shared Representations for Personalized Federated Learning, ICML 2021"
+    uneven_steps = True
+    formula = "c_i <- argmin_c L_i(phi, c), some epochs;  phi <- phi - eta grad_phi L_i(phi, c_i)"
+    about = "personal"
+
+    turns: str = setting(
+        "epochs", "head, then body; or of eleven batches the last for the head", choices=("epochs", "batches")
+    )
+    body_epochs: int = setting(1, "epochs that train the body, after train.epochs of the head", low=1)
+
+    def fits(self, layout: Layout, training: TrainSettings) -> None:
+        require_head(self.name, layout, body=True)
+        require_new_optimizer(self.name, training)
+
+    def train(self, silo: Silo) -> Tensor:
+        if self.turns == "batches":
+            return follow(silo, _Alternating(silo), silo.batches())
+        training_only(silo, is_head, silo.batches("head"))
+        return training_only(silo, is_body, silo.batches(epochs=self.body_epochs))

@@ -1,0 +1,96 @@
+"""FedMix (Yoon et al., ICLR 2021). Differs from FedAvg by mixing in averaged images of all silos.
+
+Before training every silo sends the means of small groups of its images and labels; the server hands all of them to
+everyone. Locally, mixup with such a mean is approximated to first order, so that nobody mixes with a single image.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.core.messages import Message
+from fairsilo.core.output import Output
+from fairsilo.core.part import Part
+from fairsilo.core.server import Server
+from fairsilo.core.silo import Batch, Silo, prepare
+from fairsilo.errors import FairsiloError
+
+
+@dataclass(frozen=True)
+class MeanMixing(Part):
+    """(1-lam) l(f((1-lam)x), y) + lam l(f((1-lam)x), y_mean) + lam <d l1/dx, x_mean>."""
+
+    name = "mean-mixing"
+    paper = "Yoon et al., FedMix: Approximation of Mixup under Mean Augmented Federated Learning, ICLR 2021"
+    formula = "l1 = (1-lam) l(f((1-lam)x), y);  l1 + lam l(f((1-lam)x), y_mean) + lam <d l1/dx, x_mean>"
+    needs_input_gradients = True
+    sends = ("once, means of groups of its training images and of their labels, which go to every silo",)
+    keeps = ("the bank of means at the silo and the server",)
+    tasks = ("classify",)
+
+    lam: float = setting(0.05, "share of the mean in the mixture", low=0, high=1)
+    group: int = setting(8, "images that are averaged into one mean; the fewer, the less private", low=2)
+
+    def prepare(self, server: Server) -> None:
+        ask = Message({}, {"part": self.name})
+        means = server.ask("share", dict.fromkeys(server.names, ask))
+        if not means:
+            raise FairsiloError(f"{self.name}: no silo sent its means, so there is nothing to mix")
+        bank = {key: torch.cat([means[name].tensors[key] for name in sorted(means)]) for key in ("inputs", "labels")}
+        delivered = server.ask("share", dict.fromkeys(server.names, Message(dict(bank), {"part": self.name})))
+        server.memory.of(self).update(**bank, delivered=dict.fromkeys(delivered, True))
+
+    def share(self, silo: Silo, message: Message) -> Message:
+        """Asked with nothing: send the means. Asked with a bank: keep it."""
+        if "inputs" in message.tensors:
+            silo.memory.of(self).update(message.tensors)
+            return Message()
+        split = silo.data.train
+        order = torch.randperm(len(split), generator=silo.stream(self.name))
+        groups = order[: len(order) // self.group * self.group].view(-1, self.group)
+        if not len(groups):
+            raise ValueError(f"{len(split)} training samples are fewer than one group of {self.group}")
+        inputs = prepare(split.inputs, silo.device, silo.model.layout.dtype)[groups].mean(1)
+        labels = F.one_hot(split.targets[groups], silo.task.classes).to(inputs.dtype).mean(1)
+        return Message({"inputs": inputs, "labels": labels.to(silo.device)})
+
+    def broadcast(self, server: Server, silo: str, message: Message) -> Message:
+        """A silo that missed the bank gets it with the model."""
+        memory = server.memory.of(self)
+        if silo not in memory["delivered"]:
+            message.tensors |= {f"{self.name}.{key}": memory[key] for key in ("inputs", "labels")}
+        return message
+
+    def begin(self, silo: Silo) -> None:
+        for key in ("inputs", "labels"):
+            late = silo.message.tensors.get(f"{self.name}.{key}")
+            silo.scratch[f"{self.name}.{key}"] = (silo.memory.of(self)[key] if late is None else late).to(silo.device)
+        silo.scratch[f"{self.name}.draw"] = silo.stream(self.name, "draw")
+
+    def inputs(self, silo: Silo, inputs: Tensor, batch: Batch, training: bool) -> Tensor:
+        if not training:
+            return inputs
+        return ((1 - self.lam) * inputs).requires_grad_(True)
+
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        bank = silo.scratch[f"{self.name}.inputs"]
+        stream = silo.scratch[f"{self.name}.draw"]
+        draw = torch.randint(len(bank), (len(batch.targets),), generator=stream).to(bank.device)
+        labels = silo.scratch[f"{self.name}.labels"][draw]
+        plain = silo.task.loss(output.prediction, batch.targets)
+        terms = mixing_terms(plain, output.prediction, batch.inputs, bank[draw], labels, self.lam)
+        return loss - plain + terms[0] + terms[1] + terms[2]  # whatever other parts added stays as it was
+
+
+def mixing_terms(
+    loss: Tensor, prediction: Tensor, scaled: Tensor, mean_inputs: Tensor, mean_labels: Tensor, lam: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """FedMix's three terms from the plain loss; `scaled` is (1-lam) x, the input the prediction was made from."""
+    first = (1 - lam) * loss
+    (slope,) = torch.autograd.grad(first, scaled, create_graph=True)
+    return first, lam * F.cross_entropy(prediction, mean_labels), lam * (slope * mean_inputs).sum()

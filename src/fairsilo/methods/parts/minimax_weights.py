@@ -1,0 +1,64 @@
+"""AFL (Mohri et al., ICML 2019). Differs from FedAvg by weights that climb towards the silos with the highest loss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.core.messages import Message
+from fairsilo.core.part import Part
+from fairsilo.core.server import Server, Updates, named, ordered
+from fairsilo.core.silo import Silo
+from fairsilo.methods.received_loss import SENDS, measure_received, received_losses, report_received
+from fairsilo.methods.simplex import project
+
+
+@dataclass(frozen=True)
+class MinimaxWeights(Part):
+    """W <- sum_i lambda_i w_i, then lambda <- Proj(lambda + step L(W)); without `carry` this round's climb is used."""
+
+    name = "minimax-weights"
+    paper = "Mohri, Sivek and Suresh, Agnostic Federated Learning, ICML 2019"
+    formula = "W <- sum_i lambda_i w_i;  lambda <- Proj_simplex(lambda + step L_i(W))"
+    sends = (SENDS,)
+    keeps = ("weights lambda at the server",)
+    decides_weights = True
+
+    step_size: float = setting(0.01, "step of the climb", low=0)
+    carry: bool = setting(True, "lambda is carried from round to round; without, it starts anew and is used at once")
+    start: str = setting("uniform", "where lambda starts", choices=("uniform", "samples"))
+    floor: float = setting(0.0, "entries up to this are raised to it, then all are normalised", low=0, high=1)
+
+    def begin(self, silo: Silo) -> None:
+        measure_received(silo)
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        report_received(silo, update)
+
+    def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        losses = received_losses(updates)
+        first = torch.full_like(weights, 1 / len(updates)) if self.start == "uniform" else weights
+        if not self.carry:
+            return climb(first, losses, self.step_size, self.floor)
+        kept = server.memory.of(self).get("lambda")
+        if kept is None:
+            kept = {name: 1 / len(server.names) for name in server.names}
+            kept |= named(updates.silos, first * len(updates) / len(server.names))
+        now = ordered(updates.silos, kept)
+        mass = now.sum()  # of those who take part; the others keep theirs
+        if mass == 0:
+            return first
+        climbed = climb(now / mass, losses, self.step_size, self.floor) * mass
+        server.memory.of(self)["lambda"] = {**kept, **named(updates.silos, climbed)}
+        return now / mass
+
+
+def climb(weights: Tensor, losses: Tensor, step: float, floor: float = 0.0) -> Tensor:
+    """One projected ascent step on the simplex."""
+    climbed = project(weights + step * losses)
+    if floor:
+        climbed = torch.where(climbed <= floor, floor, climbed)
+    return climbed / climbed.sum()

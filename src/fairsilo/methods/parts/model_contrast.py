@@ -1,0 +1,49 @@
+"""MOON (Li et al., CVPR 2021). Differs from FedAvg by drawing features to the received model's, away from the past."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.core.messages import Message
+from fairsilo.core.output import Output, aligned
+from fairsilo.core.part import Part
+from fairsilo.core.silo import Batch, Silo
+
+
+@dataclass(frozen=True)
+class ModelContrast(Part):
+    """CE + mu mean_b -log(e^(cos(z,z_g)/T) / (e^(cos(z,z_g)/T) + e^(cos(z,z_p)/T))); z_g and z_p carry no gradient."""
+
+    name = "model-contrast"
+    paper = "Li, He and Song, Model-Contrastive Federated Learning, CVPR 2021"
+    formula = "CE + mu mean_b -log(exp(cos(z, z_g)/T) / (exp(cos(z, z_g)/T) + exp(cos(z, z_p)/T)))"
+    keeps = ("its local model of the round before at the silo",)
+    needs_features = True
+
+    mu: float = setting(1.0, "weight of the contrast", low=0)
+    temperature: float = setting(0.5, "of the contrast", low=0, open_low=True)
+
+    def begin(self, silo: Silo) -> None:
+        silo.scratch[f"{self.name}.previous"] = silo.memory.of(self).get("previous")
+        if silo.scratch[f"{self.name}.previous"] is None:
+            silo.scratch[f"{self.name}.previous"] = silo.untrained()
+
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        received = aligned(silo.reference(batch.inputs, silo.start))
+        previous = aligned(silo.reference(batch.inputs, silo.scratch[f"{self.name}.previous"]))
+        return loss + self.mu * contrast(aligned(output), received, previous, self.temperature)
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        silo.memory.of(self)["previous"] = silo.model.read()
+
+
+def contrast(features: Tensor, received: Tensor, previous: Tensor, temperature: float) -> Tensor:
+    """The mean cross-entropy of telling the received model's features from the silo's own earlier ones."""
+    near = F.cosine_similarity(features.flatten(1), received.flatten(1))
+    far = F.cosine_similarity(features.flatten(1), previous.flatten(1))
+    return F.softplus(torch.sub(far, near) / temperature).mean()

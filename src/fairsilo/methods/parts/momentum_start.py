@@ -1,0 +1,81 @@
+"""FedAG (Wang et al., ICML 2025), the silo's half: local training starts near the silo's own last model, since the one
+that comes back was trained on synthetic images; and the silo says how good those images are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.core.measuring import output_of
+from fairsilo.core.messages import Message
+from fairsilo.core.part import Part
+from fairsilo.core.samples import Split
+from fairsilo.core.silo import Silo
+from fairsilo.methods.parts.domain_adapters import QUALITY, DomainAdapters
+
+
+def momentum_start(own: Tensor, received: Tensor, gamma: float) -> Tensor:
+    """gamma * own + (1 - gamma) * received."""
+    return gamma * own + (1 - gamma) * received
+
+
+def class_means(batches: Iterable[tuple[Tensor, Tensor]], classes: int) -> Tensor:
+    """The mean feature of each class over batches of features and labels; zero for a class without a sample."""
+    sums, counts = torch.zeros(()), torch.zeros(())
+    for features, labels in batches:
+        member = F.one_hot(labels, classes).to(features.dtype)
+        sums, counts = sums.to(features) + member.T @ features, counts.to(features) + member.sum(0)
+    return sums / counts.clamp(min=1)[:, None]
+
+
+def quality(features: Tensor, labels: Tensor, means: Tensor) -> Tensor:
+    """cos(feature, mean feature of its class); 0 for a class that the silo does not have."""
+    return F.cosine_similarity(features, means[labels], dim=1)
+
+
+@dataclass(frozen=True)
+class MomentumStart(Part):
+    """w <- gamma w_own + (1 - gamma) W received; alpha_i = cos(h(s_i), p_y) for each synthetic image."""
+
+    name = "momentum-start"
+    paper = "Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025"
+    formula = "w <- gamma w_own + (1 - gamma) W;  alpha_i = cos(h(s_i), p_{y_i}), p_c = mean of h(x) over class c"
+    sends = ("how near the features of each synthetic image are to the mean feature of its class",)
+    keeps = ("the silo's last trained model, at the silo",)
+    tasks = ("classify",)
+    needs = ("domain-adapters",)
+    needs_features = True
+
+    gamma: float = setting(0.9, "share of the silo's own last model where local training starts", low=0, high=1)
+
+    def begin(self, silo: Silo) -> None:
+        own, floats = silo.memory.of(self).get("model"), silo.model.layout.floats
+        if own is None:
+            return
+        start = momentum_start(own, silo.start, self.gamma)
+        start[floats:] = torch.maximum(own[floats:], silo.start[floats:])  # counters count, they do not mix
+        silo.start = start
+        silo.model.load(start)
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        if self.gamma:
+            silo.memory.of(self)["model"] = silo.model.read()
+        given = silo.memory.get(DomainAdapters.name, {})
+        if given:
+            silo.model.eval()
+            means = class_means(_features(silo, silo.data.train), silo.task.classes)
+            made = _features(silo, Split(given["images"], given["labels"]))
+            update.tensors[QUALITY] = torch.cat([quality(features, labels, means) for features, labels in made])
+
+
+@torch.no_grad()
+def _features(silo: Silo, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
+    for batch in silo.evaluation_batches(split):
+        features = output_of(silo, batch).features
+        assert features is not None
+        yield features.flatten(1), batch.targets

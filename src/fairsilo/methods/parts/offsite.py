@@ -1,0 +1,71 @@
+"""FedOT: offsite tuning (Xiao et al., 2023) as FedAG compares with it. Silos get the first and last blocks of CLIP's
+image encoder to train, and between them an emulator: some of the middle blocks, frozen. The server plugs what they
+learned into the whole encoder."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from fairsilo.config import setting
+from fairsilo.core.part import Part
+from fairsilo.errors import FairsiloError
+from fairsilo.methods.clips import require_clip
+from fairsilo.models.backbones import TEMPLATE, ClipNetwork, PromptClassifier
+
+
+def with_blocks(pretrained: nn.Module, trained: int, middle: list[int]) -> nn.Module:
+    """A copy of CLIP with some blocks of its image encoder, of which the first and the last ones are trained."""
+    own: Any = copy.deepcopy(pretrained).requires_grad_(False)
+    layers = own.vision_model.encoder.layers
+    first, last = list(range(trained)), list(range(len(layers) - trained, len(layers)))
+    for index in (*first, *last):
+        layers[index].requires_grad_(True)
+    own.vision_model.encoder.layers = nn.ModuleList([layers[index] for index in (*first, *middle, *last)])
+    return own  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Offsite(Part):
+    """The first and last l blocks are trained through an emulator of the middle and averaged; the server has all."""
+
+    name = "offsite"
+    paper = "Xiao, Lin and Han, Offsite-Tuning: Transfer Learning without Full Model, 2023"
+    formula = "W_ends <- sum_i p_i w_i, trained through blocks round(j (m-1)/(n-1)) of the middle; evaluated with all"
+    tasks = ("classify",)
+
+    ends: int = setting(0, "blocks trained at each end; 0: a sixth of all", low=0)
+    emulator: int = setting(0, "blocks of the middle that silos get; 0: half of it", low=0)
+    template: str = setting(TEMPLATE, "the prompt of a class")
+
+    def network(self, network: nn.Module, classes: tuple[str, ...]) -> nn.Module:
+        clip = require_clip(self.name, network)
+        ends, middle = self._blocks(clip)
+        kept = self.emulator or max(1, middle // 2)
+        if kept > middle:
+            raise FairsiloError(f"{self.name}: the emulator has {kept} blocks, and between the ends there are {middle}")
+        own = with_blocks(clip.pretrained, ends, emulated(ends, middle, kept))
+        return PromptClassifier(clip, clip.prompts(classes, self.template), own)
+
+    def server_network(self, network: nn.Module, classes: tuple[str, ...], silos: tuple[str, ...]) -> nn.Module:
+        clip = require_clip(self.name, network)
+        ends, middle = self._blocks(clip)
+        own = with_blocks(clip.pretrained, ends, list(range(ends, ends + middle)))
+        return PromptClassifier(clip, clip.prompts(classes, self.template), own)
+
+    def _blocks(self, clip: ClipNetwork) -> tuple[int, int]:
+        count = len(clip.pretrained.vision_model.encoder.layers)
+        ends = self.ends or max(1, count // 6)
+        if count - 2 * ends < 1:
+            raise FairsiloError(f"{self.name}: {ends} blocks at each end leave nothing of the {count} for the middle")
+        return ends, count - 2 * ends
+
+
+def emulated(start: int, middle: int, kept: int) -> list[int]:
+    """Which blocks stand for the middle: evenly spaced, both its ends among them."""
+    if kept == 1:
+        return [start]
+    return [start + round(index * (middle - 1) / (kept - 1)) for index in range(kept)]

@@ -1,0 +1,18 @@
+"""Training on everybody's data in one place: what a federation cannot do, and is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairsilo.core.part import Part
+
+
+@dataclass(frozen=True)
+class Pooled(Part):
+    """One silo holds all training data (and the synthetic images, where there are any); the rest is as ever."""
+
+    name = "pooled"
+    paper = "the centralised baseline of Wang et al., ICML 2025"
+    formula = "w <- w - eta grad L(w; all data together)"
+    sends = ("all data, to one place",)
+    pools = True

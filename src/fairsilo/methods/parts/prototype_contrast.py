@@ -1,0 +1,49 @@
+"""FedProc (Mu et al., FGCS 2023). Differs from FedAvg by drawing features to their class's global prototype, at first
+with all the weight, in the last round with none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.core.local import task_loss
+from fairsilo.core.output import Output
+from fairsilo.core.part import Part
+from fairsilo.core.silo import Batch, Silo
+
+
+@dataclass(frozen=True)
+class PrototypeContrast(Part):
+    """alpha_t InfoNCE + (1 - alpha_t) CE with alpha_t = 1 - t/(R-1); CE alone while there are no prototypes."""
+
+    name = "prototype-contrast"
+    paper = "Mu et al., FedProc: Prototypical Contrastive Federated Learning on Non-IID Data, FGCS 2023"
+    formula = "alpha_t mean_b -log(exp(cos(z, P_y)/T) / sum_c exp(cos(z, P_c)/T)) + (1 - alpha_t) CE"
+    tasks = ("classify",)
+    needs = ("prototypes",)
+    pulls_features = True
+
+    temperature: float = setting(1.0, "of the contrast", low=0, open_low=True)
+
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        means, known = silo.scratch["prototypes"]
+        if means is None:
+            return loss
+        assert output.features is not None
+        share = 1 - (silo.round - 1) / (silo.rounds - 1) if silo.rounds > 1 else 1.0
+        near = prototype_contrast(output.features, batch.targets, means, known, self.temperature)
+        plain = task_loss(silo, output, batch)
+        return loss + share * (near - plain)  # whatever other parts added stays as it was
+
+
+def prototype_contrast(features: Tensor, targets: Tensor, means: Tensor, known: Tensor, temperature: float) -> Tensor:
+    """InfoNCE over the prototypes that exist; a sample whose class has none adds 0 but still counts in the mean."""
+    likeness = F.cosine_similarity(features.flatten(1)[:, None], means[None], dim=2) / temperature
+    likeness = likeness.masked_fill(~known, float("-inf"))
+    usable = known[targets]
+    losses = F.cross_entropy(torch.where(usable[:, None], likeness, 0), targets, reduction="none")
+    return torch.where(usable, losses, 0).sum() / len(targets)

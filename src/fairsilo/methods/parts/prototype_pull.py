@@ -1,0 +1,53 @@
+"""FedProto (Tan et al., AAAI 2022). Differs from FedAvg by pulling features to their class's global prototype.
+
+Originally only prototypes are exchanged; FedHEAL's comparison averages the model as well (`share_model`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.core.output import Output
+from fairsilo.core.part import Part
+from fairsilo.core.silo import Batch, Silo
+from fairsilo.core.vectors import PRIVATE, SHARED, Slot
+
+
+@dataclass(frozen=True)
+class PrototypePull(Part):
+    """CE + mu MSE(z, P_y), the mean over batch and feature dimensions; no prototype, no pull."""
+
+    name = "prototype-pull"
+    paper = "Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022"
+    formula = "CE + mu mean_b mean_d (z - P_y)^2"
+    keeps = ("without share_model, its whole model at the silo",)
+    tasks = ("classify",)
+    needs = ("prototypes",)
+    pulls_features = True
+
+    mu: float = setting(2.0, "strength of the pull", low=0)
+    share_model: bool = setting(True, "average the model too; without, silos exchange prototypes alone")
+
+    @property
+    def about(self) -> str:  # type: ignore[override]
+        return "global" if self.share_model else "personal"
+
+    def kind(self, slot: Slot) -> str:
+        return SHARED if self.share_model else PRIVATE
+
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        means, known = silo.scratch["prototypes"]
+        if means is None:
+            return loss
+        assert output.features is not None
+        return loss + self.mu * prototype_distance(output.features, batch.targets, means, known)
+
+
+def prototype_distance(features: Tensor, targets: Tensor, means: Tensor, known: Tensor) -> Tensor:
+    features = features.flatten(1)
+    aim = torch.where(known[targets][:, None], means[targets], features.detach())
+    return (features - aim).square().mean()

@@ -1,0 +1,66 @@
+"""Class prototypes: mean features of each class, averaged over silos. Shared by FedProc and FedProto.
+
+Collected from the features of the last local epoch, while the model is still training; none exist in the first round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairsilo.core.messages import Message
+from fairsilo.core.output import Output
+from fairsilo.core.part import Part
+from fairsilo.core.server import Server, Updates
+from fairsilo.core.silo import Batch, Silo
+
+
+@dataclass(frozen=True)
+class Prototypes(Part):
+    """P_c = plain mean over the silos that have class c of their mean feature; a class nobody had keeps its old one."""
+
+    name = "prototypes"
+    formula = "P_c = mean over silos with class c of the mean of h(x) over their samples of c"
+    sends = ("the mean feature of each of its classes and how many samples it has of it",)
+    keeps = ("global class prototypes at the server",)
+    tasks = ("classify",)
+    needs_features = True
+
+    def broadcast(self, server: Server, silo: str, message: Message) -> Message:
+        message.tensors |= {f"{self.name}.{key}": value for key, value in server.memory.of(self).items()}
+        return message
+
+    def begin(self, silo: Silo) -> None:
+        tensors = silo.message.tensors
+        silo.scratch["prototypes"] = tensors.get(f"{self.name}.means"), tensors.get(f"{self.name}.known")
+        silo.scratch |= {"feature_sums": 0.0, "feature_counts": 0.0, "feature_step": -1}
+
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        if batch.last and silo.scratch["feature_step"] != silo.steps:  # once a step, however many passes it takes
+            silo.scratch["feature_step"] = silo.steps
+            assert output.features is not None
+            features = output.features.detach().flatten(1)
+            member = F.one_hot(batch.targets, silo.task.classes).to(features.dtype)
+            silo.scratch["feature_sums"] = silo.scratch["feature_sums"] + member.T @ features
+            silo.scratch["feature_counts"] = silo.scratch["feature_counts"] + member.sum(0)
+        return loss
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        counts = silo.scratch["feature_counts"]
+        update.tensors[f"{self.name}.means"] = silo.scratch["feature_sums"] / counts.clamp(min=1)[:, None]
+        update.tensors[f"{self.name}.counts"] = counts
+
+    def collect(self, server: Server, updates: Updates) -> Updates:
+        means = torch.stack([message.tensors[f"{self.name}.means"] for message in updates.messages])
+        has = torch.stack([message.tensors[f"{self.name}.counts"] for message in updates.messages]) > 0
+        known = has.any(0)
+        mean = (means * has[..., None]).sum(0) / has.sum(0).clamp(min=1)[:, None]
+        before = server.memory.of(self)
+        if before:
+            mean = torch.where(known[:, None], mean, before["means"])
+            known = known | before["known"]
+        server.memory.of(self).update(means=mean, known=known)
+        return updates

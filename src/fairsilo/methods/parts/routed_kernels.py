@@ -1,0 +1,126 @@
+"""IOP-FL, outside part (Jiang et al., IEEE TMI 2023): at the unseen silo every convolution becomes a mixture of the
+silos' personal kernels and the global ones, mixed anew for each image by small routers that learn without labels.
+
+For classification: the paper's smoothness term is about segmentation maps, and its rotations and flips change what a
+digit is, so predictions are asked to agree under noise alone. Reported is the last epoch, not the best on test data.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fairsilo.config import TrainSettings, setting
+from fairsilo.core.messages import Message
+from fairsilo.core.output import as_output
+from fairsilo.core.part import Part
+from fairsilo.core.server import Server
+from fairsilo.core.silo import Batches, Silo
+from fairsilo.core.vectors import Layout
+from fairsilo.errors import FairsiloError
+from fairsilo.methods.batch_norms import batch_norms, mean_entropy, require_batch_norms, use_batch_statistics
+
+
+class RoutedConv(nn.Module):
+    """A convolution whose kernel is, for each image, a mixture of given ones by weights in (0, 1)."""
+
+    def __init__(self, conv: nn.Conv2d, kernels: Tensor, biases: Tensor | None) -> None:
+        super().__init__()
+        self.conv, self.kernels, self.biases = conv, kernels, biases
+        wide = 2 * conv.in_channels
+        layers = (nn.Linear(conv.in_channels, wide), nn.ReLU(), nn.Dropout(0.2), nn.Linear(wide, len(kernels)))
+        self.router = nn.Sequential(*layers).to(kernels)
+
+    def forward(self, images: Tensor) -> Tensor:
+        weights = torch.sigmoid(self.router(images.mean((2, 3))))
+        kernels = torch.einsum("nk,koihw->noihw", weights, self.kernels).flatten(0, 1)
+        biases = None if self.biases is None else (weights @ self.biases).flatten()
+        count, conv = len(images), self.conv
+        joined = images.reshape(1, -1, *images.shape[2:])  # images side by side, as groups of one convolution
+        place = (conv.stride, conv.padding, conv.dilation, conv.groups * count)
+        mixed = F.conv2d(joined, kernels, biases, *place)  # type: ignore[arg-type]
+        return mixed.view(count, -1, *mixed.shape[2:])
+
+
+@dataclass(frozen=True)
+class RoutedKernels(Part):
+    """W(x) = sum_k sigmoid(r_k(x)) W_k over the personal models and the global one; routers and BatchNorm train."""
+
+    name = "routed-kernels"
+    paper = "Jiang et al., IOP-FL: Inside-Outside Personalization for Federated Medical Image Segmentation, TMI 2023"
+    formula = "min over routers, gamma, beta: 10 H(f(x)) + 0.1 ||softmax f(x) - softmax f(x + noise)||^2"
+    sends = ("each silo's personal model, to the server and on to unseen silos",)
+    needs = ("trajectory",)
+    adapts_once = True  # ten epochs with a kernel per image
+    tasks = ("classify",)
+
+    adapt_epochs: int = setting(10, "epochs over the test images", low=1)
+    adapt_lr: float = setting(1e-3, "of Adam, at test time", low=0, open_low=True)
+    adapt_batch: int = setting(32, "images a step when adapting", low=2)
+    entropy_weight: float = setting(10.0, "of the mean entropy", low=0)
+    consistency_weight: float = setting(0.1, "of the agreement under noise", low=0)
+    noise: float = setting(0.1, "standard deviation of the noise; images lie in [-1, 1]", low=0)
+
+    def fits(self, layout: Layout, training: TrainSettings) -> None:
+        require_batch_norms(self.name, layout)
+        if not any(len(slot.shape) == 4 for slot in layout.slots):
+            raise FairsiloError(f"{self.name} mixes kernels, and the network has no convolution")
+
+    def share(self, silo: Silo, message: Message) -> Message:
+        model = silo.memory.get("trajectory", {}).get("model")
+        return Message() if model is None else Message({"model": silo.model.layout.to_wire(model)})
+
+    def equip(self, server: Server, message: Message) -> Message:
+        answers = server.ask("share", dict.fromkeys(server.names, Message({}, {"part": self.name})))
+        models = [answer.tensors["model"] for _, answer in sorted(answers.items()) if answer.tensors]
+        message.tensors[f"{self.name}.models"] = torch.stack([server.vector, *models])
+        return message
+
+    def adapt(self, silo: Silo, batches: Batches) -> Iterator[Tensor]:
+        network = routed(silo, silo.message.tensors[f"{self.name}.models"])
+        routers = [one.router for one in network.modules() if isinstance(one, RoutedConv)]
+        trained = [p for one in (*routers, *batch_norms(network)) for p in one.parameters()]
+        optimizer = torch.optim.Adam(trained, lr=self.adapt_lr)
+        for _ in range(self.adapt_epochs):
+            network.train()
+            for inputs in batches(self.adapt_batch):
+                optimizer.zero_grad()
+                clean, noisy = (as_output(network(x)).prediction for x in (inputs, self._noisy(inputs)))
+                agreement = (clean.softmax(1) - noisy.softmax(1)).square().mean()
+                loss = self.entropy_weight * mean_entropy(clean) + self.consistency_weight * agreement
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+        use_batch_statistics(network)
+        with torch.no_grad():
+            for inputs in batches(self.adapt_batch):
+                yield as_output(network(inputs)).prediction
+
+    def _noisy(self, inputs: Tensor) -> Tensor:
+        return inputs + self.noise * torch.randn_like(inputs)
+
+
+def routed(silo: Silo, models: Tensor) -> nn.Module:
+    """A copy of the network held, each convolution with the kernels of all models (rows, as sent) and a router."""
+    network = copy.deepcopy(silo.model.module).requires_grad_(False)
+    views = [silo.model.layout.wire.views(model) for model in models]
+    for name, module in list(network.named_modules()):
+        if isinstance(module, nn.Conv2d) and module.padding_mode == "zeros" and f"{name}.weight" in views[0]:
+            owner, _, leaf = name.rpartition(".")
+            stacked = [
+                torch.stack([view[key] for view in views])
+                for key in (f"{name}.weight", f"{name}.bias")
+                if key in views[0]
+            ]
+            setattr(
+                network.get_submodule(owner),
+                leaf,
+                RoutedConv(module, stacked[0], stacked[1] if len(stacked) > 1 else None),
+            )
+    for norm in batch_norms(network):
+        norm.requires_grad_(True)
+    return network

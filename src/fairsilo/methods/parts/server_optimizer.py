@@ -1,0 +1,49 @@
+"""FedAvgM, FedAdam, FedYogi (Hsu et al., 2019; Reddi et al., ICLR 2021). Differ from FedAvg by an optimiser on the
+server, for which the mean update is the gradient. Statistics of BatchNorm take the plain mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.core.part import Part
+from fairsilo.core.server import Server, Updates
+
+
+@dataclass(frozen=True)
+class ServerOptimizer(Part):
+    """m <- b1 m + (1-b1) D; v as Adam or Yogi has it; W <- W + lr m / (sqrt(v) + tau). Momentum: m <- b1 m + D."""
+
+    name = "server-optimizer"
+    paper = "Reddi et al., Adaptive Federated Optimization, ICLR 2021"
+    formula = "m <- b1 m + (1-b1) D;  v <- b2 v + (1-b2) D^2 (Adam);  W <- W + lr m / (sqrt(v) + tau)"
+    keeps = ("moments of the mean update at the server",)
+
+    rule: str = setting("adam", "how the mean update is used", choices=("momentum", "adam", "yogi"))
+    server_lr: float = setting(0.01, "step of the server", low=0, open_low=True)
+    beta1: float = setting(0.9, "of the first moment", low=0, high=0.9999)
+    beta2: float = setting(0.99, "of the second moment", low=0, high=0.9999)
+    tau: float = setting(1e-3, "added to the root of the second moment, which starts at tau^2", low=0, open_low=True)
+
+    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+        memory = server.memory.of(self)
+        change = direction[: updates.layout.shared]
+        first = memory.get("first", torch.zeros_like(change))
+        if self.rule == "momentum":
+            first = self.beta1 * first + change
+            moved = self.server_lr * first
+        else:
+            first = self.beta1 * first + (1 - self.beta1) * change
+            second = memory.get("second", torch.full_like(change, self.tau**2))
+            square = change.square()
+            if self.rule == "adam":
+                second = self.beta2 * second + (1 - self.beta2) * square
+            else:
+                second = second - (1 - self.beta2) * square * torch.sign(second - square)
+            memory["second"] = second
+            moved = self.server_lr * first / (second.sqrt() + self.tau)
+        memory["first"] = first
+        return torch.cat([moved, direction[len(change) :]])

@@ -1,0 +1,55 @@
+"""Fine-tuning on the server after each aggregation, on data given to it (FedAG's -ft baselines)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fairsilo.config import TrainSettings, setting
+from fairsilo.core.output import as_output
+from fairsilo.core.part import Part
+from fairsilo.core.server import Server, Updates
+from fairsilo.core.silo import prepare
+from fairsilo.core.vectors import Layout
+from fairsilo.errors import FairsiloError
+
+
+@dataclass(frozen=True)
+class ServerTuning(Part):
+    """W <- W + direction, then epochs of Adam on the server's own data, with the network that the server holds."""
+
+    name = "server-tuning"
+    paper = "baseline of Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025"
+    formula = "W <- Adam epochs on server data, from W + sum_i p_i (w_i - W)"
+    needs_server_data = True
+
+    tuning_epochs: int = setting(3, "epochs on the server's data a round", low=0)
+    tuning_lr: float = setting(1e-4, "of Adam on the server", low=0, open_low=True)
+    tuning_batch: int = setting(32, "samples a step on the server", low=2)
+
+    def fits(self, layout: Layout, training: TrainSettings) -> None:
+        if layout.wire is not layout:
+            raise FairsiloError(f"{self.name} trains the whole model, and some tensors never leave their silo")
+
+    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+        assert server.network is not None
+        assert server.data is not None
+        assert server.task is not None
+        model, data = server.module or server.network(), server.data
+        start = server.vector.clone()
+        start[: len(direction)] += direction
+        model.load(start)
+        model.train()
+        optimizer = torch.optim.Adam([model.parameters], lr=self.tuning_lr, fused=True)
+        for epoch in range(self.tuning_epochs):
+            order = torch.randperm(len(data), generator=server.stream(self.name, epoch))
+            for begin in range(0, len(data) - 1, self.tuning_batch):
+                chosen = order[begin : begin + self.tuning_batch]
+                model.gradients.zero_()
+                inputs = prepare(data.inputs[chosen], server.vector.device, model.layout.dtype)
+                prediction = as_output(model.module(inputs)).prediction
+                server.task.loss(prediction, data.targets[chosen].to(inputs.device)).backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+        return model.read()[: len(direction)] - server.vector[: len(direction)]

@@ -1,0 +1,55 @@
+"""TERM (Li et al., ICLR 2021). Differs from FedAvg by weights that grow exponentially with a silo's loss.
+
+`official` follows the released federated code: coefficients e_i/(est M) with an estimate that starts at 0, so that
+the first round takes a doubled step and every step is shrunk by a further 1/M.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fairsilo.config import setting
+from fairsilo.core.messages import Message
+from fairsilo.core.part import Part
+from fairsilo.core.server import Server, Updates
+from fairsilo.core.silo import Silo
+from fairsilo.methods.received_loss import SENDS, measure_received, received_losses, report_received
+
+
+@dataclass(frozen=True)
+class TiltedWeights(Part):
+    """Weights proportional to p_i exp(t (l_i - max_j l_j)); t = 0 is FedAvg."""
+
+    name = "tilted-weights"
+    paper = "Li et al., Tilted Empirical Risk Minimization, ICLR 2021"
+    formula = "weight_i = p_i exp(t l_i) / sum_j p_j exp(t l_j)"
+    sends = (SENDS,)
+    keeps = ("with `official`, a running estimate at the server",)
+    decides_weights = True
+
+    t: float = setting(0.1, "tilt: positive favours high losses, negative low ones")
+    official: bool = setting(False, "the released code's coefficients, which do not sum to 1")
+
+    def begin(self, silo: Silo) -> None:
+        measure_received(silo)
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        report_received(silo, update)
+
+    def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        losses = received_losses(updates)
+        if not self.official:
+            return tilted(weights, losses, self.t)
+        tilt = (self.t * (losses - losses.max())).exp()
+        memory = server.memory.of(self)
+        memory["estimate"] = memory.get("estimate", 0.0) / 2 + float(tilt.mean()) / 2
+        coefficients: Tensor = tilt / (memory["estimate"] * len(updates))
+        return coefficients / len(updates)
+
+
+def tilted(shares: Tensor, losses: Tensor, t: float) -> Tensor:
+    tilt = t * losses
+    weights = shares * (tilt - tilt.max()).exp()
+    return weights / weights.sum()

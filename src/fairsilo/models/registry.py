@@ -1,0 +1,54 @@
+"""Networks by name: our own, backbones, and any function of the user's."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import nn
+
+from fairsilo.core import streams
+from fairsilo.errors import FairsiloError, nearest
+from fairsilo.models.backbones import SHIPPED, backbone_network, is_backbone
+from fairsilo.models.networks import ResNet10, SmallCNN
+
+NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {"small-cnn": SmallCNN, "resnet-10": ResNet10}
+
+
+def build(name: str, classes: int, channels: int, seed: int) -> nn.Module:
+    """The network `name` (or `package:function`), its initial weights drawn from the seed alone."""
+    make = _maker(name)
+    with streams.ambient(seed, "initial weights"):
+        try:
+            module = make(classes, channels)
+        except TypeError as problem:
+            raise FairsiloError(f"model {name!r} cannot be called with (classes, channels): {problem}") from problem
+    if not isinstance(module, nn.Module):
+        raise FairsiloError(f"model {name!r} gave a {type(module).__name__}; it must return a torch.nn.Module")
+    return module
+
+
+def _maker(name: str) -> Callable[[int, int], nn.Module]:
+    if name in NETWORKS:
+        return NETWORKS[name]
+
+    if is_backbone(name):
+        return lambda classes, _: backbone_network(name, classes)
+    package, colon, function = name.partition(":")
+    if not colon:
+        raise FairsiloError(
+            f"unknown model {name!r}{nearest(name, (*NETWORKS, *SHIPPED))} (pretrained: clip:PATH, vit:PATH or "
+            "resnet:PATH; your own: 'package:function', called with the number of classes and of channels)"
+        )
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)  # a model beside the user's configuration, as with `python -m`
+    try:
+        found = getattr(importlib.import_module(package), function)
+    except (ImportError, AttributeError, ValueError, TypeError) as problem:
+        raise FairsiloError(f"model {name!r} cannot be imported: {problem}") from problem
+    if not callable(found):
+        raise FairsiloError(f"model {name!r} is not callable; it must be a function of (classes, channels)")
+    return found  # type: ignore[no-any-return]

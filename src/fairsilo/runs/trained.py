@@ -1,0 +1,373 @@
+"""A finished run put to use: predict, evaluate elsewhere, let a new silo join, look back at its local models."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairsilo.methods import catalogue
+from fairsilo.methods.text import method as method_of
+from fairsilo.core import streams
+from fairsilo.core.answers import EXCHANGE
+from fairsilo.core.answers import SAVED
+from fairsilo.core.answers import adapt_silo
+from fairsilo.core.measuring import measure
+from fairsilo.core.round import open_adaptation
+from fairsilo.core.round import open_evaluation
+from fairsilo.core.round import open_personalisation
+from fairsilo.core.round import open_round
+from fairsilo.core.measuring import output_of
+from fairsilo.core.measuring import read_measure
+from fairsilo.data.dataset import Domain
+from fairsilo.engine.host import Blueprint, ModelMaker
+from fairsilo.errors import FairsiloError, nearest
+from fairsilo.runs.experiment import federation_of, fingerprint, plan_of, read_experiment, synthetic_of
+from fairsilo.data.federation import Federation, divide, pooled
+from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.messages import MODEL, Message, Number, Reply, Request
+from fairsilo.core.output import Output
+from fairsilo.core.method import Method
+from fairsilo.core.server import Server
+from fairsilo.core.silo import Memory, Silo
+from fairsilo.runs.folder import Store
+from fairsilo.core.files import on_device
+from fairsilo.core.task import Measure
+from fairsilo.core.vectors import AUXILIARY
+
+
+class Trained:
+    """The models of a finished run and the method's own rules for them; the training data are not needed."""
+
+    def __init__(self, folder: str | Path, *, model: ModelMaker | None = None) -> None:
+        self.folder = Path(folder)
+        self.store = Store(self.folder)
+        self.experiment = read_experiment(self.folder)
+        self.facts = self.store.read_json("run.json")
+        if self.facts.get("status") != "finished":
+            raise FairsiloError(f"{folder} is not finished; `fairsilo resume {folder}` goes on with it")
+        if "model" in self.facts.get("objects", ()) and model is None:
+            raise FairsiloError(
+                f"{folder} was begun from Python with a model of its own; use it there: Trained(folder, model=...)"
+            )
+        if "classes" not in self.facts:
+            raise FairsiloError(f"{folder} was written by an earlier version, without the names of the classes")
+        if self.experiment.engine.device == "cuda" and not torch.cuda.is_available():
+            engine = dataclasses.replace(self.experiment.engine, device="cpu")
+            self.experiment = dataclasses.replace(self.experiment, engine=engine)
+        self.classes: tuple[str, ...] = tuple(self.facts["classes"])
+        self.shape: tuple[int, ...] = tuple(self.facts["shape"])
+        self.plan: Blueprint = plan_of(self.experiment, self.classes, self.shape, self.silos, model)
+        self.model = self.plan.flat()
+
+    @property
+    def size(self) -> int | None:
+        """To which images are resized; None where they must have the size trained with already."""
+        return self.shape[-1] if len(self.shape) == 3 and self.shape[-1] == self.shape[-2] else None
+
+    @property
+    def silos(self) -> tuple[str, ...]:
+        """Who trained."""
+        return tuple(self.facts["silos"])
+
+    @cached_property
+    def memories(self) -> dict[str, Memory]:
+        """What each silo remembered at the end."""
+        saved = self.store.read_checkpoint()
+        device = torch.device(self.plan.device)
+        return {name: Memory(on_device(memory, device)) for name, memory in saved[2].items()} if saved else {}
+
+    @cached_property
+    def server(self) -> Server:
+        """The server as it was at the end."""
+        plan, saved = self.plan, self.store.read_checkpoint()
+        own = plan.server_flat()
+        layout = plan.start()[0].wire
+        held = own.layout if own else layout
+        vector = held.pack(self.store.read_model(("global",))).to(plan.device) if held.size else torch.empty(0)
+        memory = Memory(on_device(saved[1]["memory"], torch.device(plan.device))) if saved else Memory()
+        return Server(
+            method=plan.method,
+            vector=vector,
+            layout=held,
+            silo_layout=layout,
+            names=self.silos,
+            training=plan.training,
+            rounds=plan.training.rounds,
+            seed=plan.seed,
+            exchange=self._exchange,
+            round=plan.training.rounds,
+            memory=memory,
+            module=own,
+            task=plan.task,
+        )
+
+    def _exchange(self, kind: str, messages: dict[str, Message]) -> Iterator[Reply]:
+        """Silos that are not here answer from what they remembered."""
+        for name, message in messages.items():
+            silo = self._silo(nobody(name), Request(kind, self.plan.training.rounds, message), self.memories.get(name))
+            yield Reply(name, EXCHANGE[kind](silo))
+
+    # ----------------------------------------------------------------------------------------------------------- models
+    def personal(self, silo: str, which: str = "best") -> Tensor:
+        """A silo's own model: its best one by validation, or its last."""
+        kept = self.store.read_model(("personal", self.kept(silo, which), silo))
+        return self.model.layout.pack(kept).to(self.plan.device)
+
+    def kept(self, silo: str, which: str) -> str:
+        """Which of a silo's models there is: without validation data there is no best, and the last is taken."""
+        for one in dict.fromkeys((which, "last")):
+            if self.store.model_path(("personal", one, silo)).exists():
+                return one
+        if silo not in self.silos:
+            raise FairsiloError(f"{self.folder} has no silo {silo!r}{nearest(silo, self.silos)}")
+        raise FairsiloError(f"{self.folder} kept no model of silo {silo!r}: it was not there at the end")
+
+    def _silo(self, data: SiloData, request: Request, memory: Memory | None = None, model: Any = None) -> Silo:
+        return self.plan.silo(model or self.model, data, request, memory or Memory())
+
+    def _holding(self, data: SiloData, silo: str | None, which: str) -> Silo:
+        """A silo with these data that holds the global model, or that silo's own one."""
+        server = self.server
+        message = open_evaluation(server, [silo] if silo else (), () if silo else [data.name])
+        request = Request("evaluate", server.round, message[silo or data.name])
+        if silo is None and server.module is not None:
+            held = self._silo(data, request, model=server.module)
+        else:
+            held = self._silo(data, request, self.memories.get(silo or ""))
+        if silo:
+            held.model.load(self.personal(silo, which))
+        elif not server.layout.size:
+            raise FairsiloError(f"{self.plan.method.name} has no global model; name a silo with --silo")
+        else:
+            held.load(request.message.tensors[MODEL])
+        return held
+
+    # ---------------------------------------------------------------------------------------------------------- answers
+    def predict(self, images: Tensor, silo: str | None = None, which: str = "best") -> Tensor:
+        """Probabilities (images x classes) of the global model, or of a silo's own one."""
+        return torch.cat([output.prediction.softmax(1) for output in self._outputs(images, silo, which)]).cpu()
+
+    def attention(self, images: Tensor) -> Tensor | None:
+        """How much each silo's adapter counts in the joint answer (images x silos, in the order of `silos`).
+
+        None where the global model has no such adapters: they are a network of the server's own (FedAG).
+        """
+        if self.server.module is None:  # what a silo's network may call its attention is not over silos
+            return None
+        found = []
+        for output in self._outputs(images):
+            if not isinstance(output.extra, dict) or "attention" not in output.extra:
+                return None
+            found.append(output.extra["attention"])
+        return torch.cat(found).cpu()
+
+    @torch.no_grad()
+    def _outputs(self, images: Tensor, silo: str | None = None, which: str = "best") -> Iterator[Output]:
+        """What the global model, or a silo's own one, makes of images, batch by batch."""
+        self._check_shape(images)
+        split = Split(images, torch.zeros(len(images), dtype=torch.long))
+        held = self._holding(SiloData("images", "images", split, split, split), silo, which)
+        held.model.eval()
+        for batch in held.evaluation_batches(split):
+            yield output_of(held, batch)
+
+    def evaluate(
+        self, domains: dict[str, Domain], silo: str | None = None, which: str = "best", adapt: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Loss and metric on all samples of each domain; with a test-time adaptation also of the adapted model."""
+        if silo and adapt:
+            raise FairsiloError("it is the global model that is adapted at test time; leave out --silo or --adapt")
+        method = self._adapting(adapt) if adapt else self.plan.method
+        rows = []
+        for name, domain in domains.items():
+            self._check_shape(domain.inputs)
+            split = Split(domain.inputs, domain.targets)
+            data = SiloData(name, name, split, split, split)
+            held = self._holding(data, silo, which)
+            model = "global" if silo is None else f"{silo} ({self.kept(silo, which)})"
+            rows.append({"domain": name, "model": model, **dataclasses.asdict(measure(held, "test"))})
+            if silo is None and method.owners("adapt"):
+                rows.append({"domain": name, "model": "adapted", **dataclasses.asdict(self._adapted(data, method))})
+        return rows
+
+    def _adapting(self, adapt: str) -> Method:
+        """The run's method with this test-time adaptation instead of its own."""
+        chosen = method_of(adapt)
+        if not chosen.owners("adapt"):
+            raise FairsiloError(f"{adapt!r} does not adapt at test time; dsbn and tent do")
+        (part,) = chosen.owners("adapt")
+        if part.needs:
+            raise FairsiloError(f"{adapt!r} needs what silos keep during the run; train with it: 'fedavg | {adapt}'")
+        part.fits(self.model.layout, self.plan.training)
+        own = [one.name for one in self.plan.method.owners("adapt")]
+        return (self.plan.method.without(*own) if own else self.plan.method) | part
+
+    def _adapted(self, data: SiloData, method: Method) -> Measure:
+        server = dataclasses.replace(self.server, method=method)
+        request = Request("adapt", server.round, open_adaptation(server, [data.name])[data.name])
+        silo = dataclasses.replace(self._silo(data, request), method=method)
+        with streams.ambient(self.plan.seed, server.round, data.name, "adapt"):
+            return read_measure(adapt_silo(silo), "adapted.test")
+
+    def personalise(self, name: str, domain: Domain, validation: float = 0.15, test: float = 0.2) -> dict[str, Any]:
+        """Let a new silo join: its own model from the global one by the method's own rule, saved beside the others.
+
+        That is what a silo's round gives: its local training, or the fine-tuning that the method ends with.
+        """
+        self._check_shape(domain.inputs)
+        if name in self.silos:
+            raise FairsiloError(f"{self.folder} has a silo {name!r} already; choose another name with --name")
+        for key, share in (("--validation", validation), ("--test", test)):
+            if not 0 <= share < 1:
+                raise FairsiloError(f"{key} is {share:g}; it must be a share from 0 to below 1")
+        (data,) = divide(dataclasses.replace(domain, name=name), 1, validation, test, self.experiment.data.seed)
+        measuring = [part.name for part in self.plan.method.parts if part.needs_validation]
+        if measuring and not len(data.validation):
+            raise FairsiloError(f"{measuring[0]} measures models on validation data, and {name!r} has none")
+        server = self.server
+        asks: dict[str, Number] = {"evaluate": True, "save": True}
+        later = server.method.personalises
+        opened = open_personalisation if later else open_round
+        message = opened(server, [name], asks)[name]
+        kind = "personalise" if later else "train"
+        before, measured = {}, [split for split in ("validation", "test") if len(data.split(split))]
+        if server.layout.size:
+            held = self._holding(data, None, "last")
+            before = {split: measure(held, split) for split in measured}
+        silo = self._silo(data, Request(kind, server.round, message))
+        silo.training = self.plan.training  # its training begins, whatever the schedule of the rounds had come to
+        with streams.ambient(self.plan.seed, server.round, name, kind):
+            answer = EXCHANGE[kind](silo)
+        vector = silo.scratch[SAVED]["last"]
+        self.store.write_model(("personal", "last", name), vector, silo.model.layout)
+        after = {split: read_measure(answer, f"personal.{split}") for split in measured}
+        return {
+            "silo": name,
+            "samples": len(data.train),
+            "global": {split: dataclasses.asdict(found) for split, found in before.items()},
+            "personal": {split: dataclasses.asdict(found) for split, found in after.items()},
+            "model": str(self.store.model_path(("personal", "last", name))),
+        }
+
+    def _check_shape(self, inputs: Tensor) -> None:
+        if tuple(inputs.shape[1:]) != self.shape:
+            given, wanted = ("x".join(map(str, shape)) for shape in (inputs.shape[1:], self.shape))
+            raise FairsiloError(f"the images are {given}, and the model was trained on {wanted}")
+
+
+def nobody(name: str) -> SiloData:
+    """A silo whose data are not here."""
+    empty = Split(torch.empty(0), torch.empty(0))
+    return SiloData(name, name, empty, empty, empty)
+
+
+class Replayed:
+    """A finished run with its data and, where they were kept, its local models of every round: for diagnostics."""
+
+    def __init__(
+        self, folder: str | Path, *, federation: Federation | None = None, model: ModelMaker | None = None
+    ) -> None:
+        self.trained = Trained(folder, model=model)
+        self.store = self.trained.store
+        facts = self.trained.facts
+        if "federation" in facts.get("objects", ()) and federation is None:
+            raise FairsiloError(
+                f"{folder} was begun from Python with a federation of its own; look at it there: "
+                "Replayed(folder, federation=...)"
+            )
+        self.federation = federation or federation_of(self.trained.experiment)
+        if self.trained.plan.method.pools:
+            made = synthetic_of(self.trained.experiment, self.federation, self.trained.folder)
+            self.federation = pooled(self.federation, made.values())
+        if fingerprint(self.trained.plan, self.federation) != facts.get("fingerprint"):
+            raise FairsiloError(f"{folder} was trained on other data than its config.yaml gives now")
+        self.layout = self.trained.server.silo_layout
+        self.silos = self.federation.names
+        self.unseen = self.federation.unseen_names
+        self.total_rounds = self.trained.plan.training.rounds
+        self.samples = {silo.name: len(silo.train) for silo in self.federation.silos}
+        self._tested: dict[str, dict[int, Tensor]] = {}  # by identity: silos of one domain usually share its test set
+        for silo in (*self.federation.silos, *self.federation.unseen):
+            if len(silo.test):
+                self._tested.setdefault(silo.domain, {})[id(silo.test)] = silo.test.inputs
+        inside = {silo.domain for silo in self.federation.silos}
+        self.domains = {domain: domain not in inside for domain in self._tested}
+
+    @cached_property
+    def rounds(self) -> tuple[int, ...]:
+        """Rounds whose local models were kept; refused where they cannot be compared with the global one."""
+        name = self.trained.plan.method.name
+        if self.trained.server.layout.size != self.layout.size:
+            raise FairsiloError(
+                f"this figure compares silos' models with the global one, which is another network in {name}"
+            )
+        found = tuple(self.store.local_rounds())
+        if not found:
+            raise FairsiloError(
+                f"{self.trained.folder} kept no local models, which this figure is made from; "
+                "run it with evaluate.keep_local=true"
+            )
+        for silo in self.federation.silos:
+            if not len(silo.validation):
+                raise FairsiloError(f"silo {silo.name!r} has no validation samples, which figures measure models on")
+        kept = [slot.name for slot in self.trained.model.layout.own if slot.group != AUXILIARY]
+        if kept:
+            raise FairsiloError(
+                f"this figure looks at models as they were sent, and {name} keeps {kept[0]} at its silos"
+            )
+        return found
+
+    @property
+    def attends(self) -> bool:
+        return self.trained.attention(self.federation.silos[0].train.inputs[:1]) is not None
+
+    def attention(self, domain: str) -> Tensor:
+        found = self.trained.attention(torch.cat(list(self._tested[domain].values())))
+        if found is None:
+            raise FairsiloError(
+                f"{self.trained.plan.method.name} has no attention between silos' adapters, as fedag has"
+            )
+        return found
+
+    def sent(self, round: int) -> Tensor:
+        return self.store.read_local(round)[0]
+
+    def local(self, round: int) -> dict[str, Tensor]:
+        sent, changes = self.store.read_local(round)
+        return {name: sent + change for name, change in changes.items()}
+
+    def after(self, round: int) -> Tensor | None:
+        if round + 1 in self.rounds:
+            return self.sent(round + 1)
+        return self.trained.server.vector.cpu() if round == self.total_rounds else None
+
+    def loss(self, vector: Tensor, silo: str, split: str) -> float:
+        return measure(self._holding(vector, silo), split).loss
+
+    @torch.no_grad()
+    def features(self, vector: Tensor, silo: str, split: str, limit: int) -> tuple[Tensor, Tensor]:
+        held = self._holding(vector, silo)
+        data = held.data.split(split)
+        held.model.eval()
+        order = torch.randperm(len(data), generator=streams.generator(self.trained.plan.seed, "figure", silo, split))
+        batch = held.batch(data, order[:limit].sort().values)
+        found = output_of(held, batch).features
+        if found is None:
+            raise FairsiloError("the network returns no features to look at")
+        return found.flatten(1).cpu(), batch.targets.cpu()
+
+    def _holding(self, vector: Tensor, name: str) -> Silo:
+        trained = self.trained
+        known = [name] if name in self.silos else []
+        message = open_evaluation(trained.server, known, [] if known else [name])[name]
+        silo = trained.plan.silo(
+            trained.model, self.federation[name], Request("evaluate", trained.server.round, message), Memory()
+        )
+        silo.load(vector.to(trained.plan.device))
+        return silo

@@ -1,0 +1,1 @@
+"""What networks are trained for, one file each."""
