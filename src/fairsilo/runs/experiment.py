@@ -20,11 +20,12 @@ import torch
 import yaml
 
 from fairsilo import __version__, config
-from fairsilo.methods import catalogue
-from fairsilo.methods.text import method as method_of
-from fairsilo.runs.comparison import Grid
+from fairsilo.analysis.metrics import CLUSTERED, summarise
 from fairsilo.config import Experiment
+from fairsilo.core.samples import Split
+from fairsilo.core.vectors import tensors_of
 from fairsilo.data import load
+from fairsilo.data.federation import Federation, federate, held_out_domains, pooled
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.data.synthetic import check_synthetic, leaving, like, make_synthetic, too_few
 from fairsilo.engine.base import Engine
@@ -34,14 +35,13 @@ from fairsilo.engine.loop import Event, Listener, Loop, silent
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError, StoppedError
-from fairsilo.data.federation import Federation, federate, held_out_domains, pooled
-from fairsilo.core.samples import Split
-from fairsilo.analysis.metrics import CLUSTERED, summarise
+from fairsilo.methods import catalogue
 from fairsilo.methods.parts.clustering import clustering_accuracy
+from fairsilo.methods.text import method as method_of
 from fairsilo.report.page import write_report
+from fairsilo.runs.comparison import Grid
 from fairsilo.runs.folder import Store
 from fairsilo.tasks.classify import Classify
-from fairsilo.core.vectors import tensors_of
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fairsilo.errors import FairsiloError
 from fairsilo.core.files import Tree, read_tensors, read_tree, write_tree
 from fairsilo.core.vectors import Layout
-
+from fairsilo.errors import FairsiloError
 
 
 class Store:
@@ -155,11 +152,3 @@ class Store:
                 silos[saved["name"]] = saved["memory"]
             return int(head["round"]), read_tree(folder / "server.safetensors"), silos
         return None
-
-
-
-
-
-
-
-

@@ -11,34 +11,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairsilo.methods import catalogue
-from fairsilo.methods.text import method as method_of
 from fairsilo.core import streams
-from fairsilo.core.answers import EXCHANGE
-from fairsilo.core.answers import SAVED
-from fairsilo.core.answers import adapt_silo
-from fairsilo.core.measuring import measure
-from fairsilo.core.round import open_adaptation
-from fairsilo.core.round import open_evaluation
-from fairsilo.core.round import open_personalisation
-from fairsilo.core.round import open_round
-from fairsilo.core.measuring import output_of
-from fairsilo.core.measuring import read_measure
-from fairsilo.data.dataset import Domain
-from fairsilo.engine.host import Blueprint, ModelMaker
-from fairsilo.errors import FairsiloError, nearest
-from fairsilo.runs.experiment import federation_of, fingerprint, plan_of, read_experiment, synthetic_of
-from fairsilo.data.federation import Federation, divide, pooled
-from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.answers import EXCHANGE, SAVED, adapt_silo
+from fairsilo.core.files import on_device
+from fairsilo.core.measuring import measure, output_of, read_measure
 from fairsilo.core.messages import MODEL, Message, Number, Reply, Request
-from fairsilo.core.output import Output
 from fairsilo.core.method import Method
+from fairsilo.core.output import Output
+from fairsilo.core.round import open_adaptation, open_evaluation, open_personalisation, open_round
+from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Memory, Silo
-from fairsilo.runs.folder import Store
-from fairsilo.core.files import on_device
 from fairsilo.core.task import Measure
 from fairsilo.core.vectors import AUXILIARY
+from fairsilo.data.dataset import Domain
+from fairsilo.data.federation import Federation, divide, pooled
+from fairsilo.engine.host import Blueprint, ModelMaker
+from fairsilo.errors import FairsiloError, nearest
+from fairsilo.methods.text import method as method_of
+from fairsilo.runs.experiment import federation_of, fingerprint, plan_of, read_experiment, synthetic_of
+from fairsilo.runs.folder import Store
 
 
 class Trained:

@@ -1,0 +1,1 @@
+"""Run folders: making them, comparing them, putting a trained run to use."""
