@@ -19,8 +19,8 @@ import torch
 from fairsilo.config import TrainSettings
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.data.federation import Federation
+from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.features import keep_features
-from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Loop
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.methods.text import method
@@ -79,7 +79,7 @@ def main() -> None:
         ):
             settings = TrainSettings(**{**training.__dict__, "rounds": rounds})
             here = Blueprint(**{**some.__dict__, "training": settings})
-            loop = Loop(here, silos, Processes(here, silos, pool))
+            loop = Loop(here, silos.roster, Processes(here, silos, pool))
             begun = time.perf_counter()
             loop.run()
             spent = time.perf_counter() - begun

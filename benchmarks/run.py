@@ -26,7 +26,7 @@ from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.screening import screened
 from fairsilo.core.vectors import weighted_mean
 from fairsilo.data.federation import Federation
-from fairsilo.engine.host import Blueprint
+from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.methods.text import method
@@ -79,7 +79,7 @@ def engine_round(loop: Loop) -> None:
 
 def make_loop(name: str, people: Federation, training: TrainSettings) -> Loop:
     plan = Blueprint(method("fedavg"), name, Classify(10), 3, training, seed=0)
-    return Loop(plan, people, Sequential(plan, people, strict=True))
+    return Loop(plan, people.roster, Sequential(plan, people, strict=True))
 
 
 def seconds(work: Callable[[], object]) -> float:

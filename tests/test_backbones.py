@@ -77,14 +77,14 @@ def run(
     ready = keep_features(plan, people, tiny_backbones.enlarged(tiny.federation())["a"].train, wanted=keep, **more)
     engine: Engine
     if pool:
-        engine = Processes(ready.plan, ready.federation, pool)
+        engine = Processes(ready.plan, ready.federation, pool, folder=folder)
     else:
-        engine = Sequential(ready.plan, ready.federation, strict=listener is None)
+        engine = Sequential(ready.plan, ready.federation, listener is None, folder)
     store = Store(folder) if folder else None
     if store:
         store.create()
     extra = {"listener": listener} if listener else {}
-    loop = Loop(ready.plan, ready.federation, engine, store=store, server_data=ready.server_data, **extra)
+    loop = Loop(ready.plan, ready.federation.roster, engine, store=store, server_data=ready.server_data, **extra)
     return loop.run(), loop, ready
 
 
@@ -345,12 +345,12 @@ def test_what_does_not_go_together_is_said(
     how: str, model: str, sentence: str, places: dict[str, str], people8: Federation
 ) -> None:
     with pytest.raises(FairsiloError, match=sentence):
-        tiny.plan(how, model=places.get(model, model)).check(people8, False)
+        tiny.plan(how, model=places.get(model, model)).check(people8.roster, False)
 
 
 def test_an_image_size_the_backbone_cannot_take_is_said(places: dict[str, str], people: Federation) -> None:
     with pytest.raises(FairsiloError, match=r"the images are 6x6, and vit:.* takes 8x8; set data.size=8"):
-        tiny.plan("vpt", model=places["vit"]).check(people, False)
+        tiny.plan("vpt", model=places["vit"]).check(people.roster, False)
 
 
 @pytest.mark.parametrize(
@@ -364,9 +364,9 @@ def test_images_with_other_channels_than_a_backbones_are_refused(
     with pytest.raises(
         FairsiloError, match=rf"the images have {channels} channels, and {kind}:.* takes 3 \(RGB\), or 1"
     ):
-        tiny.plan(how, model=places[kind], channels=channels).check(people, False)
+        tiny.plan(how, model=places[kind], channels=channels).check(people.roster, False)
     grey = tiny_backbones.enlarged(tiny.federation(), channels=1)
-    tiny.plan(how, model=places[kind], channels=1).check(grey, False)
+    tiny.plan(how, model=places[kind], channels=1).check(grey.roster, False)
 
 
 # ----------------------------------------------------------------------------------------------------------- training
@@ -408,7 +408,7 @@ def test_features_past_the_limit_lie_in_files(places: dict[str, str], people8: F
     assert "MiB of them in files" in mapped.said
     assert len(list((tmp_path / "features").iterdir())) > 3
     engine = Sequential(mapped.plan, mapped.federation, strict=True)
-    assert torch.equal(Loop(mapped.plan, mapped.federation, engine).run().vector, one.vector)
+    assert torch.equal(Loop(mapped.plan, mapped.federation.roster, engine).run().vector, one.vector)
     assert torch.equal(one.vector, other.vector)
 
 
@@ -502,8 +502,8 @@ def test_a_batch_of_one_is_refused_where_images_of_a_batch_are_told_apart(
 ) -> None:
     alone = dataclasses.replace(SHORT, batch_size=1)
     with pytest.raises(FairsiloError, match=r"train\.batch_size is 1; give 2 at least, or clip_loss=classes"):
-        tiny.plan("fedclip", alone, model=places["clip"]).check(people8, False)
-    tiny.plan("fedclip(clip_loss=classes)", alone, model=places["clip"]).check(people8, False)
+        tiny.plan("fedclip", alone, model=places["clip"]).check(people8.roster, False)
+    tiny.plan("fedclip(clip_loss=classes)", alone, model=places["clip"]).check(people8.roster, False)
 
 
 def test_text_features_are_computed_again_only_when_the_prompt_changes(

@@ -18,7 +18,7 @@ from fairsilo.data import load
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.text import method
 from fairsilo.report.comparison_page import STRONGEST, page, write_comparison
-from fairsilo.runs import experiment
+from fairsilo.runs import setup
 from fairsilo.runs.comparison import Grid, Plan, composed, read_plan
 from test_cli import FAST, call, here, packed  # noqa: F401 - fixtures
 from test_report_page import check_well_formed, part, words
@@ -83,7 +83,7 @@ PUBLISHED = {
 @pytest.mark.skipif(not DIGITS.is_dir(), reason="the packed Digits are not here")
 def test_fedgcrs_experiments_have_its_published_silos(monkeypatch: pytest.MonkeyPatch) -> None:
     read = load(packed=str(DIGITS))
-    monkeypatch.setattr(experiment, "load", lambda **_: read)  # once is enough
+    monkeypatch.setattr(setup, "load", lambda **_: read)  # once is enough
     folder = Path(__file__).parent.parent / "experiments" / "fedgcr"
     for settings, published in PUBLISHED.items():
         one, other = (
@@ -91,7 +91,7 @@ def test_fedgcrs_experiments_have_its_published_silos(monkeypatch: pytest.Monkey
             for name in ("table1-digits", "table4-digits")
         )
         assert one.data == other.data
-        made = experiment.federation_of(dataclasses.replace(one, data=dataclasses.replace(one.data, held_out="-")))
+        made = setup.federation_of(dataclasses.replace(one, data=dataclasses.replace(one.data, held_out="-")))
         for name, sizes in published.items():
             found = [len(silo.train) for silo in made.silos if silo.domain == name]
             assert found == pytest.approx(sizes, abs=2)

@@ -14,7 +14,7 @@ import torch
 import tiny
 from fairsilo.analysis.metrics import results
 from fairsilo.config import TrainSettings
-from fairsilo.core.messages import Failure, Message
+from fairsilo.core.messages import Exchange, Failure, Message
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.core.silo import Silo
@@ -91,15 +91,15 @@ def test_abandoned_answers_never_reach_the_next_question(people: Federation, poo
     engine = Processes(plan, people, pool)
     vector = plan.flat().read()
     asked = {name: Message({"model": vector}) for name in people.names}
-    first = next(iter(engine.ask("evaluate", 1, asked)))
+    first = next(iter(engine.ask(Exchange("evaluate", 1, asked))))
     assert first.silo == "a"
-    assert [reply.silo for reply in engine.ask("evaluate", 1, asked)] == ["a", "b", "c"]
+    assert [reply.silo for reply in engine.ask(Exchange("evaluate", 1, asked))] == ["a", "b", "c"]
 
 
 def test_a_diverging_silo_is_caught_at_home(people: Federation) -> None:
     training = TrainSettings(rounds=1, epochs=3, batch_size=8, lr=1e30)
     engine = Sequential(tiny.plan("fedavg", training), people)
-    (reply,) = engine.ask("train", 1, {"a": Message({"model": engine.host.model.read()})})
+    (reply,) = engine.ask(Exchange("train", 1, {"a": Message({"model": engine.host.model.read()})}))
     assert isinstance(reply.answer, Failure)
     assert "no longer finite" in reply.answer.detail
 
@@ -182,7 +182,7 @@ def test_a_combination_that_would_do_nothing_is_refused(people: Federation) -> N
     from fairsilo.engine.loop import Loop
 
     with pytest.raises(FairsiloError, match="no BatchNorm module"):
-        Loop(plain, people, Sequential(plain, people))
+        Loop(plain, people.roster, Sequential(plain, people))
 
 
 def test_gap_methods_need_validation_data(people: Federation) -> None:

@@ -13,6 +13,7 @@ import torch
 
 import tiny
 import tiny_backbones
+from fairsilo import api
 from fairsilo.core.local import task_loss
 from fairsilo.core.messages import Message, Request
 from fairsilo.core.samples import MappedSplit, SiloData, Split
@@ -25,7 +26,6 @@ from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.parts.prototype_contrast import PrototypeContrast, prototype_contrast
 from fairsilo.models import backbones
-from fairsilo.runs import experiment
 from fairsilo.runs.trained import Replayed
 
 SHORT = dataclasses.replace(tiny.TRAINING, rounds=2)
@@ -52,7 +52,7 @@ def run(how: str, model: str, people: Federation, rounds: int = 2, **more: Any) 
     plan = tiny.plan(how, dataclasses.replace(SHORT, rounds=rounds), model=model)
     ready = keep_features(plan, people, **more)
     engine = Sequential(ready.plan, ready.federation, strict=True)
-    return Loop(ready.plan, ready.federation, engine).run(), ready
+    return Loop(ready.plan, ready.federation.roster, engine).run(), ready
 
 
 def test_workers_read_features_from_their_files(clip: str, people: Federation, pool: Pool, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_workers_read_features_from_their_files(clip: str, people: Federation, p
     ready = keep_features(tiny.plan("fedclip", SHORT, model=clip), people, limit=0.0, folder=tmp_path / "features")
     assert all(isinstance(silo.train, MappedSplit) for silo in ready.federation.silos)
     engine = Processes(ready.plan, ready.federation, pool, strict=True)
-    assert torch.equal(Loop(ready.plan, ready.federation, engine).run().vector, alone.vector)
+    assert torch.equal(Loop(ready.plan, ready.federation.roster, engine).run().vector, alone.vector)
 
 
 @pytest.mark.parametrize("name", ["sequential", "processes"])
@@ -69,7 +69,7 @@ def test_a_run_past_the_limit_leaves_no_features_behind(
 ) -> None:
     settings: dict[str, Any] = {"model": clip, "method": "fedclip", "rounds": 1, "epochs": 1, "optimizer": "adam"}
     engine = {"name": name, "workers": 2, "features_limit": 0.0}
-    result = experiment.run(out=tmp_path / "run", federation=people, engine=engine, **settings)
+    result = api.run(out=tmp_path / "run", federation=people, engine=engine, **settings)
     assert "in files" in result.folder.joinpath("run.json").read_text()
     assert not (result.folder / "features").exists()
 
@@ -98,7 +98,7 @@ def test_prompts_are_not_read_again_every_round(
         read.clear()
         settings: dict[str, Any] = {"model": clip, "method": "fedclip", "rounds": rounds, "epochs": 1}
         folder = tmp_path / str(rounds)
-        experiment.run(out=folder, federation=people, engine={"name": "sequential"}, optimizer="adam", **settings)
+        api.run(out=folder, federation=people, engine={"name": "sequential"}, optimizer="adam", **settings)
         counts.append(len(read))
     assert counts == [1, 0]
 
@@ -107,7 +107,7 @@ def test_a_pooled_run_can_be_looked_at_again(tmp_path: Path) -> None:
     clip = f"clip:{tiny_backbones.write_clip(tmp_path / 'clip', size=16)}"
     settings: dict[str, Any] = {"method": "clip-adapter", "model": clip, "rounds": 1, "epochs": 1, "optimizer": "adam"}
     data = {"name": "glyphs", "domains": ["scan", "print"], "held_out": "-", "size": 16}
-    result = experiment.run(out=tmp_path / "run", data=data, engine={"name": "sequential"}, **settings)
+    result = api.run(out=tmp_path / "run", data=data, engine={"name": "sequential"}, **settings)
     assert Replayed(result.folder).silos == ("pooled",)
 
 

@@ -18,8 +18,9 @@ from PIL import Image
 from torch import Tensor
 
 import tiny
+from fairsilo import api
 from fairsilo.config import TrainSettings, experiment
-from fairsilo.core.messages import MODEL, Failure, Message, Reply, Request
+from fairsilo.core.messages import MODEL, Exchange, Failure, Message, Reply, Request
 from fairsilo.core.method import Method
 from fairsilo.core.output import Output
 from fairsilo.core.round import open_evaluation, open_round
@@ -43,8 +44,8 @@ from fairsilo.methods.parts.domain_adapters import DomainAdapters
 from fairsilo.methods.parts.momentum_start import MomentumStart, class_means, quality
 from fairsilo.methods.parts.two_heads import TwoHeads
 from fairsilo.models.registry import build
-from fairsilo.runs import experiment as work
 from fairsilo.runs.folder import Store
+from fairsilo.runs.setup import federation_of, server_data_of
 from test_cli import call
 from tiny_backbones import write_clip
 
@@ -104,7 +105,9 @@ def loop_of(
     store = Store(folder) if folder else None
     if store:
         store.create()
-    return Loop(plan, silos, engine(plan, silos), store=store, listener=listener, synthetic=made)
+    here = engine(plan, silos)
+    here.folder = folder  # type: ignore[attr-defined]
+    return Loop(plan, silos.roster, here, store=store, listener=listener, synthetic=made)
 
 
 def run(how: Method, silos: Federation, made: dict[str, Split], *more: Any, **settings: Any) -> tuple[History, Loop]:
@@ -401,10 +404,12 @@ def test_a_silo_that_got_no_synthetic_images_takes_part_without_scores(
     clip: str, silos: Federation, made: dict[str, Split]
 ) -> None:
     class Deaf(Sequential):
-        def ask(self, kind: str, round_: int, messages: dict[str, Message]) -> Any:
-            yield from super().ask(kind, round_, {n: m for n, m in messages.items() if (kind, n) != ("share", "b")})
-            if kind == "share":
-                yield Reply("b", Failure("timeout"))
+        def ask(self, exchange: Exchange) -> Any:
+            sharing = exchange.kind == "share"
+            heard = {name: one for name, one in exchange.messages.items() if not sharing or name != "b"}
+            yield from super().ask(dataclasses.replace(exchange, messages=heard))
+            if sharing:
+                yield Reply("b", Failure("timeout"), number=exchange.number)
 
     history, loop = run(fedag(clip), silos, made, engine=Deaf)
     assert set(kept(loop)["quality"]) == {"a", "c"}
@@ -474,7 +479,7 @@ def digits() -> Federation:
 
 
 def test_rendered_images_are_the_same_again_balanced_and_as_many_as_asked_for(digits: Federation) -> None:
-    made, again = (make_synthetic("glyphs", digits, 0.4, 0.2, 3) for _ in range(2))
+    made, again = (make_synthetic("glyphs", digits.roster, 0.4, 0.2, 3) for _ in range(2))
     assert set(made) == set(digits.names) == {"scan", "photo", "print", "sketch"}  # none for the unseen domain
     for silo in digits.silos:
         split = made[silo.name]
@@ -484,14 +489,14 @@ def test_rendered_images_are_the_same_again_balanced_and_as_many_as_asked_for(di
         assert int(counts.max() - counts.min()) <= 1
         assert split.inputs.shape[1:] == silo.train.inputs.shape[1:]
         assert split.inputs.dtype == torch.uint8
-    other = make_synthetic("glyphs", digits, 0.4, 0.2, 4)
+    other = make_synthetic("glyphs", digits.roster, 0.4, 0.2, 4)
     assert not torch.equal(made["scan"].inputs, other["scan"].inputs)
-    few = make_synthetic("glyphs", digits, 0.01, 0.0, 3)
+    few = make_synthetic("glyphs", digits.roster, 0.01, 0.0, 3)
     assert few["scan"].targets.tolist() == list(range(10))
 
 
 def test_the_bad_share_of_rendered_images_is_bad_and_the_rest_is_as_without_it(digits: Federation) -> None:
-    clean, spoilt = (make_synthetic("glyphs", digits, 0.5, bad, 0) for bad in (0.0, 0.3))
+    clean, spoilt = (make_synthetic("glyphs", digits.roster, 0.5, bad, 0) for bad in (0.0, 0.3))
     for name in digits.names:
         unfit = bad_ones(name, len(clean[name]), 0.3, 0)
         assert int(unfit.sum()) == round(0.3 * len(clean[name]))
@@ -512,7 +517,7 @@ def test_bad_rendered_images_show_another_digit_noise_or_nothing(
         return np.full((easel.side, easel.side, 3), 0.5)
 
     monkeypatch.setitem(STYLES, "scan", draw)
-    split = make_synthetic("glyphs", digits, 1.0, 0.6, 0)["scan"]
+    split = make_synthetic("glyphs", digits.roster, 1.0, 0.6, 0)["scan"]
     unfit = bad_ones("scan", len(split), 0.6, 0)
     noisy = split.inputs.float().flatten(1).std(1) > 5
     for index, digit in enumerate(shown):
@@ -544,7 +549,7 @@ def test_bad_rendered_images_get_lower_scores_from_a_model_of_the_domain() -> No
     """What FedAG's silos do, with a real model: scores of unfit images are lower on average."""
     data = federate(glyphs(0, 16, 400), held_out="street")
     silo = data["print"]
-    made = make_synthetic("glyphs", data, 0.5, 0.3, 0)["print"]
+    made = make_synthetic("glyphs", data.roster, 0.5, 0.3, 0)["print"]
     unfit = bad_ones("print", len(made), 0.3, 0)
     module = build("small-cnn", 10, 3, 0)
     model = FlatModel(module, Layout.of(module))
@@ -572,7 +577,7 @@ def write_folder(path: Path, domains: tuple[str, ...], each: int = 3) -> None:
 
 def test_a_synthetic_folder_is_read_by_domain_and_a_missing_class_named(tmp_path: Path, digits: Federation) -> None:
     write_folder(tmp_path, (*digits.names, "street"))
-    made = make_synthetic(f"folder:{tmp_path}", digits, 0.25, 0.5, 0)
+    made = make_synthetic(f"folder:{tmp_path}", digits.roster, 0.25, 0.5, 0)
     assert set(made) == set(digits.names)
     for silo in digits.silos:
         split = made[silo.name]
@@ -581,14 +586,14 @@ def test_a_synthetic_folder_is_read_by_domain_and_a_missing_class_named(tmp_path
         assert int(counts.max() - counts.min()) <= 1
         assert split.inputs.shape[1:] == (3, 16, 16)
         assert torch.equal(split.inputs[:, 0, 0, 0], (20 * split.targets).to(torch.uint8))
-    again = make_synthetic(f"folder:{tmp_path}", digits, 0.25, 0.5, 0)
+    again = make_synthetic(f"folder:{tmp_path}", digits.roster, 0.25, 0.5, 0)
     assert torch.equal(made["scan"].inputs, again["scan"].inputs)
-    all_there_is = make_synthetic(f"folder:{tmp_path}", digits, 5.0, 0.0, 0)
+    all_there_is = make_synthetic(f"folder:{tmp_path}", digits.roster, 5.0, 0.0, 0)
     assert len(all_there_is["scan"]) == 30
     for file in (tmp_path / "photo" / "7").iterdir():
         file.unlink()
     with pytest.raises(FairsiloError, match=r"has no image of the class '7' in the domain 'photo'"):
-        make_synthetic(f"folder:{tmp_path}", digits, 0.25, 0.0, 0)
+        make_synthetic(f"folder:{tmp_path}", digits.roster, 0.25, 0.0, 0)
 
 
 def test_bad_sources_of_synthetic_images_are_refused_in_a_sentence(
@@ -596,7 +601,7 @@ def test_bad_sources_of_synthetic_images_are_refused_in_a_sentence(
 ) -> None:
     def refused(kind: str, people: Federation, said: str) -> None:
         with pytest.raises(FairsiloError, match=said):
-            make_synthetic(kind, people, 0.1, 0.0, 0)
+            make_synthetic(kind, people.roster, 0.1, 0.0, 0)
 
     for kind in ("paint", "glyphs:x", "folder", "folder:", "diffusion:"):
         refused(kind, digits, f"data.synthetic is '{kind}'; it must be one of glyphs, folder:PATH, diffusion:MODEL")
@@ -646,25 +651,25 @@ def test_a_diffusion_model_is_asked_by_the_paper_s_templates(
 ) -> None:
     monkeypatch.setitem(sys.modules, "diffusers", SimpleNamespace(DiffusionPipeline=Pipeline))  # type: ignore[arg-type]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    made = make_synthetic("diffusion:some/model", digits, 0.25, 0.0, 0)
+    made = make_synthetic("diffusion:some/model", digits.roster, 0.25, 0.0, 0)
     assert set(made) == set(digits.names)
     assert made["sketch"].inputs.shape == (len(made["sketch"]), 3, 16, 16)
     assert "a drawing of 3 in sketch style" in Pipeline.last.prompts
     assert "a photograph of 3 in photo style" in Pipeline.last.prompts
     assert len(Pipeline.last.prompts) == sum(map(len, made.values()))
-    again = make_synthetic("diffusion:some/model", digits, 0.25, 0.0, 0)
+    again = make_synthetic("diffusion:some/model", digits.roster, 0.25, 0.0, 0)
     assert torch.equal(made["scan"].inputs, again["scan"].inputs)
     assert len(made["scan"].inputs[:, 0, 0, 0].unique()) > 5  # a stream for each image
     for name in digits.names:
         (tmp_path / f"{name}.safetensors").touch()
-    make_synthetic(f"diffusion:some/model;tokens={tmp_path}", digits, 0.25, 0.0, 0)
+    make_synthetic(f"diffusion:some/model;tokens={tmp_path}", digits.roster, 0.25, 0.0, 0)
     assert Pipeline.last.tokens["<scan>"] == str(tmp_path / "scan.safetensors")
     assert "a 3 in <scan> style" in Pipeline.last.prompts
     (tmp_path / "scan.safetensors").unlink()
     with pytest.raises(FairsiloError, match="has no textual inversion of the domain 'scan'"):
-        make_synthetic(f"diffusion:some/model;tokens={tmp_path}", digits, 0.25, 0.0, 0)
+        make_synthetic(f"diffusion:some/model;tokens={tmp_path}", digits.roster, 0.25, 0.0, 0)
     with pytest.raises(FairsiloError, match="the diffusion model broken cannot be loaded: no such model"):
-        make_synthetic("diffusion:broken", digits, 0.25, 0.0, 0)
+        make_synthetic("diffusion:broken", digits.roster, 0.25, 0.0, 0)
     assert prompt("real_world", "mug") == "a photograph of mug in real world style"
 
 
@@ -719,7 +724,7 @@ def settings_of(animals: Path, how: str = "fedavg", **data: Any) -> dict[str, An
 
 
 def server_split(people: Federation, path: Path) -> Split:
-    found = work.server_data_of(experiment({"data.server": str(path)}), people)
+    found = server_data_of(experiment({"data.server": str(path)}), people.roster)
     assert found is not None
     return found
 
@@ -761,7 +766,7 @@ def test_what_server_and_generator_cannot_use_is_refused_before_anything_is_writ
 ) -> None:
     def refused(said: str, **data: Any) -> None:
         with pytest.raises(FairsiloError, match=said):
-            work.run(**settings_of(animals, **data), out=tmp_path / "run")
+            api.run(**settings_of(animals, **data), out=tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
     other = write_classes(tmp_path / "other", ("cat", "dog", "cow", "tree"))
@@ -792,21 +797,21 @@ def test_what_a_diffusion_model_made_is_kept_and_read_again_at_a_resume(
         if event.kind == "opened" and event.round == 2:
             raise Crash
 
-    whole = work.run(**chosen, out=tmp_path / "whole")
+    whole = api.run(**chosen, out=tmp_path / "whole")
     with pytest.raises(Crash):
-        work.run(**chosen, out=tmp_path / "cut", listener=crash)
-    people, folder = work.federation_of(experiment(chosen)), tmp_path / "cut" / "synthetic"
-    made = make_synthetic("diffusion:model", people, 0.5, 0.0, 0)
+        api.run(**chosen, out=tmp_path / "cut", listener=crash)
+    people, folder = federation_of(experiment(chosen)), tmp_path / "cut" / "synthetic"
+    made = make_synthetic("diffusion:model", people.roster, 0.5, 0.0, 0)
     monkeypatch.setitem(sys.modules, "diffusers", None)  # another machine, without the package
-    assert work.resume(tmp_path / "cut").summary == whole.summary
-    again = make_synthetic("diffusion:model", people, 0.5, 0.0, 0, folder)
+    assert api.resume(tmp_path / "cut", trust=True).summary == whole.summary
+    again = make_synthetic("diffusion:model", people.roster, 0.5, 0.0, 0, folder)
     assert list(again) == ["ink", "paint"]
     for name, split in made.items():
         assert torch.equal(again[name].inputs, split.inputs)
         assert torch.equal(again[name].targets, split.targets)
     assert sorted(file.name for file in folder.iterdir()) == ["ink.safetensors", "paint.safetensors"]
     with pytest.raises(FairsiloError, match="holds synthetic images for other data than the run's config"):
-        make_synthetic("diffusion:model", people, 0.7, 0.0, 0, folder)
+        make_synthetic("diffusion:model", people.roster, 0.7, 0.0, 0, folder)
 
 
 def test_the_cells_of_a_comparison_share_what_a_diffusion_model_made(
@@ -814,10 +819,10 @@ def test_the_cells_of_a_comparison_share_what_a_diffusion_model_made(
 ) -> None:
     chosen = settings_of(animals, synthetic="diffusion:model", synthetic_share=0.5)
     del chosen["method"]
-    work.compare(["fedavg", "fedprox"], seeds=[0, 1], held_out=["stamp", "paint"], out=tmp_path, **chosen)
+    api.compare(["fedavg", "fedprox"], seeds=[0, 1], held_out=["stamp", "paint"], out=tmp_path, **chosen)
     files = sorted(tmp_path.glob("*/*/synthetic/*.safetensors"))
     assert len(files) == 16  # two methods, seeds, held-out domains and silos
-    people = work.federation_of(experiment({**chosen, "method": "fedavg"}))
+    people = federation_of(experiment({**chosen, "method": "fedavg"}))
     for name in ("ink", "paint", "stamp"):
         assert len({file.read_bytes() for file in files if file.stem == name}) == 1
         assert sum(name in text for text in draws) == round(0.5 * len(people["ink"].train))  # for one run
@@ -826,7 +831,7 @@ def test_the_cells_of_a_comparison_share_what_a_diffusion_model_made(
 def test_a_folder_with_fewer_images_than_asked_for_is_used_and_said(tmp_path: Path, animals: Path) -> None:
     write_classes(tmp_path / "made" / "ink", ("cat", "dog", "cow"), each=30)
     write_classes(tmp_path / "made" / "paint", ("cat", "dog", "cow"))
-    training = len(work.federation_of(experiment(settings_of(animals)))["paint"].train)
+    training = len(federation_of(experiment(settings_of(animals)))["paint"].train)
     told: list[str] = []
 
     def listen(event: Event) -> None:
@@ -834,9 +839,9 @@ def test_a_folder_with_fewer_images_than_asked_for_is_used_and_said(tmp_path: Pa
             told.append(event.text)
 
     made = {"synthetic": f"folder:{tmp_path / 'made'}"}
-    work.run(**settings_of(animals, **made, synthetic_share=1.0), out=tmp_path / "a", listener=listen)
+    api.run(**settings_of(animals, **made, synthetic_share=1.0), out=tmp_path / "a", listener=listen)
     assert told == [f"fewer synthetic images than data.synthetic_share asks for: paint 6 of {training}"]
-    work.run(**settings_of(animals, **made, synthetic_share=0.1), out=tmp_path / "b", listener=listen)
+    api.run(**settings_of(animals, **made, synthetic_share=0.1), out=tmp_path / "b", listener=listen)
     assert len(told) == 1
 
 

@@ -91,8 +91,8 @@ def run(
     store = Store(folder) if folder else None
     if store:
         store.create()
-    engine = Sequential(blueprint, people, strict=True)
-    loop = Loop(blueprint, people, engine, settings=EngineSettings(), store=store, listener=listener)
+    engine = Sequential(blueprint, people, strict=True, folder=folder)
+    loop = Loop(blueprint, people.roster, engine, settings=EngineSettings(), store=store, listener=listener)
     return loop.run(), loop
 
 
@@ -167,7 +167,7 @@ def test_it_is_built_around_a_vit_and_needs_clusters(vit: str, people: Federatio
         tiny.plan(FEDGCR).start()
     for how in (Method((GroupPrompts(),), "one"), Method((VisualPrompts(), GroupWeights()), "two")):
         with pytest.raises(FairsiloError, match="cannot do without 'clustering'"):
-            plan(how, vit).check(people, server_data=False)
+            plan(how, vit).check(people.roster, server_data=False)
     assert isinstance(plan(FEDGR, vit).network(vit), VitNetwork)
 
 

@@ -21,7 +21,7 @@ from fairsilo.core.samples import SiloData, Split
 from fairsilo.data.federation import Federation
 from fairsilo.models.networks import Staged
 from fairsilo.report.tables import comparison_csv, comparison_table, run_table
-from fairsilo.runs.experiment import federation_of
+from fairsilo.runs.setup import federation_of
 
 FEW = 8  # training images a silo has
 

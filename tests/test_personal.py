@@ -346,7 +346,7 @@ def test_best_is_by_validation_and_last_is_last(people: Federation, tmp_path: Pa
             silo.data = people[name]
             silo.model.load(silo.model.layout.pack(store.read_model(("personal", which, name))))
             assert measure(silo, "validation").loss == row["loss"]
-    assert not loop.engine.personal
+    assert not any(store.models for store in loop.engine.stores.values())  # type: ignore[attr-defined]
 
 
 def test_a_silo_that_sits_out_keeps_its_last_model(people: Federation, tmp_path: Path) -> None:
@@ -376,7 +376,13 @@ def test_kept_local_models_add_up_to_the_mean(people: Federation, tmp_path: Path
     from fairsilo.engine.loop import Loop
     from fairsilo.engine.sequential import Sequential
 
-    loop = Loop(plan, people, Sequential(plan, people), evaluate=EvaluateSettings(keep_local=True), store=store)
+    loop = Loop(
+        plan,
+        people.roster,
+        Sequential(plan, people, folder=store.folder),
+        evaluate=EvaluateSettings(keep_local=True),
+        store=store,
+    )
     loop.run()
     assert store.local_rounds() == [1, 2, 3]
     sent, changes = store.read_local(2)
@@ -429,7 +435,7 @@ def test_models_a_to_g_are_one_line_each() -> None:
 )
 def test_refused(how: str, training: dict[str, Any], sentence: str, people: Federation) -> None:
     with pytest.raises(FairsiloError, match=sentence):
-        tiny.plan(how, dataclasses.replace(tiny.TRAINING, **training)).check(people, False)
+        tiny.plan(how, dataclasses.replace(tiny.TRAINING, **training)).check(people.roster, False)
 
 
 class Headless(nn.Module):
@@ -456,7 +462,7 @@ class Headless(nn.Module):
 def test_networks_that_a_method_cannot_use(how: str, sentence: str, people: Federation) -> None:
     plan: Blueprint = tiny.plan(how, model=lambda *_: Headless())
     with pytest.raises(FairsiloError, match=sentence):
-        plan.check(people, False)
+        plan.check(people.roster, False)
 
 
 class Occupied(tiny.TinyNet):
@@ -471,7 +477,7 @@ def test_networks_in_the_way_of_auxiliary_modules_are_refused(people: Federation
         (lambda: nn.Sequential(), "needs a network whose attribute `head`"),
     ):
         with pytest.raises(FairsiloError, match=sentence):
-            tiny.plan("fedrod", model=lambda *_, make=make: make()).check(people, False)
+            tiny.plan("fedrod", model=lambda *_, make=make: make()).check(people.roster, False)
 
 
 def test_what_stands_beside_the_network_trains_in_fedreps_body_turn(people: Federation) -> None:

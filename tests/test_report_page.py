@@ -427,7 +427,7 @@ def test_the_rows_of_a_real_run(tmp_path: Path) -> None:
     plan = Blueprint(method("faa(warmup=0)"), "small-cnn", Classify(2), 1, TrainSettings(rounds=2, epochs=1), 0)
     store = Store(tmp_path / "run")
     store.create()
-    history = Loop(plan, federation, Sequential(plan, federation), store=store).run()
+    history = Loop(plan, federation.roster, Sequential(plan, federation, folder=store.folder), store=store).run()
     content = read(store.folder)
     check_well_formed(content)
     expected = headline(summarise(history.rows))

@@ -93,12 +93,13 @@ def run(
     """A run of a method on a federation, from the folder's checkpoint where there is one."""
     blueprint = plan(how, training, seed)
     made = engine(blueprint, people) if engine else Sequential(blueprint, people)
+    made.folder = folder  # type: ignore[attr-defined]
     store = Store(folder) if folder else None
     if store:
         store.create()
     loop = Loop(
         blueprint,
-        people,
+        people.roster,
         wrap(made),
         evaluate=EvaluateSettings(),
         settings=EngineSettings(**settings),

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import fairsilo
 from fairsilo import config
 from fairsilo.data.synthetic import make_synthetic
-from fairsilo.runs.experiment import federation_of
+from fairsilo.runs.setup import federation_of
 
 SETTINGS = {
     "method": "local",
@@ -34,7 +34,7 @@ def main(seeds: int) -> None:
         for bad in (None, 0.2, 0.0):
             silos, name = real.silos, "real"
             if bad is not None:
-                made = make_synthetic("glyphs", real, 1.0, bad, experiment.data.seed)
+                made = make_synthetic("glyphs", real.roster, 1.0, bad, experiment.data.seed)
                 silos = tuple(dataclasses.replace(silo, train=made[silo.name]) for silo in real.silos)
                 name = f"synthetic, {bad:.0%} bad"
             with TemporaryDirectory() as folder:

@@ -10,20 +10,53 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["FairsiloError", "compare", "method", "resume", "run"]
 
 if TYPE_CHECKING:
+    from fairsilo.api import compare, load, resume, run
+    from fairsilo.core.method import Method
+    from fairsilo.core.output import Output
+    from fairsilo.core.part import Part
+    from fairsilo.core.samples import SiloData, Split
+    from fairsilo.data.federation import Federation
+    from fairsilo.engine.loop import Event, Listener
     from fairsilo.errors import FairsiloError
     from fairsilo.methods.text import method
-    from fairsilo.runs.experiment import compare, resume, run
+    from fairsilo.runs.trained import Trained
 
 _HOMES = {
-    "run": "fairsilo.runs.experiment",
-    "resume": "fairsilo.runs.experiment",
-    "compare": "fairsilo.runs.experiment",
+    "run": "fairsilo.api",
+    "resume": "fairsilo.api",
+    "compare": "fairsilo.api",
+    "load": "fairsilo.api",
     "method": "fairsilo.methods.text",
+    "Part": "fairsilo.core.part",
+    "Method": "fairsilo.core.method",
+    "Output": "fairsilo.core.output",
+    "Split": "fairsilo.core.samples",
+    "SiloData": "fairsilo.core.samples",
+    "Federation": "fairsilo.data.federation",
+    "Trained": "fairsilo.runs.trained",
+    "Event": "fairsilo.engine.loop",
+    "Listener": "fairsilo.engine.loop",
     "FairsiloError": "fairsilo.errors",
 }
+__all__ = [
+    "Event",
+    "FairsiloError",
+    "Federation",
+    "Listener",
+    "Method",
+    "Output",
+    "Part",
+    "SiloData",
+    "Split",
+    "Trained",
+    "compare",
+    "load",
+    "method",
+    "resume",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -33,3 +66,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

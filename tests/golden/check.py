@@ -35,7 +35,7 @@ from fairsilo.core.silo import Batch, Memory, Silo
 from fairsilo.core.task import Measure
 from fairsilo.core.vectors import BUFFER, COUNTER, PARAMETER, FlatModel, Layout, Slot, gram
 from fairsilo.data.federation import Federation
-from fairsilo.engine.host import Blueprint
+from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.loop import Event, Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.methods import received_loss, simplex
@@ -121,11 +121,16 @@ def quadratic_run(
         if event.kind == "round":
             states.append((loop.server.vector, loop.server.memory.copy(), dict(engine.memory)))
 
-    loop = Loop(plan, federation, engine, listener=listen)
+    loop = Loop(plan, federation.roster, engine, listener=listen)
     loop.run()
     for vector, server_memory, silo_memory in states:
         loop.server.vector, loop.server.memory, engine.memory = vector, server_memory, silo_memory
         yield loop
+
+
+def memories(loop: Loop) -> dict[str, Memory]:
+    assert isinstance(loop.engine, Sequential)
+    return loop.engine.memory
 
 
 def plain_sgd(lr: float, steps: int, total: int = 1) -> TrainSettings:
@@ -208,7 +213,7 @@ def scaffold_option2(case: Case) -> Pairs:
     for index, loop in enumerate(quadratic_run(how, given["W0"], given["H"], given["b"], training)):
         yield f"global {index}", loop.server.vector, expected["global_per_round"][index]
         yield f"c {index}", loop.server.memory["control-variates"]["control"], expected["c_per_round"][index]
-        own = [memory["control-variates"]["control"] for _, memory in sorted(loop.engine.memory.items())]
+        own = [memory["control-variates"]["control"] for _, memory in sorted(memories(loop).items())]
         yield f"c_i {index}", torch.stack(own), expected["ci_per_round"][index]
 
 
@@ -227,7 +232,7 @@ def ditto_local(case: Case) -> Pairs:
         how = method("ditto", lam=given["lambda"])
         training = plain_sgd(given["lr"], steps)
         loop = next(quadratic_run(how, given["w_global"], [given["H"]], [given["b"]], training, memory))
-        got = loop.engine.memory["s0"]["personal-model"]["model"]
+        got = memories(loop)["s0"]["personal-model"]["model"]
         yield f"v after {steps}", got, case["outputs"]["v_trace"][steps - 1]
 
 

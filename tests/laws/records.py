@@ -4,8 +4,8 @@
 change of the code that claims to keep the arithmetic leaves the file as it is; where a rule is revised, the numbers of
 the methods that have it are written anew in the same commit, which says why.
 
-Networks from scratch run in float64, so that their numbers are the same on every processor. Backbones are float32:
-their numbers are compared closely on the kind of machine they were recorded on, and loosely elsewhere.
+Networks from scratch run in float64, so that their numbers are the same on every processor. Backbones are float32, and
+their random weights depend on the version of `transformers`: they are compared only where they were recorded.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import platform
 import sys
 import tempfile
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ def backbone(kind: str) -> str:
 
 
 def machine() -> str:
-    return f"{platform.machine()} torch {torch.__version__.split('+')[0]}"
+    return f"{platform.machine()}, torch {torch.__version__.split('+')[0]}, transformers {version('transformers')}"
 
 
 def record(how: str) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def record(how: str) -> dict[str, Any]:
     ready = keep_features(plan, people, people.silos[0].validation)
     loop = Loop(
         ready.plan,
-        ready.federation,
+        ready.federation.roster,
         Sequential(ready.plan, ready.federation, strict=True),
         listener=listen,
         server_data=ready.server_data,

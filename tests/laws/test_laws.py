@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 import tiny
 from fairsilo.analysis.metrics import mean, results
-from fairsilo.core.messages import MODEL, Failure, Message, Reply
+from fairsilo.core.messages import MODEL, Exchange, Failure, Message, Reply
 from fairsilo.core.round import open_evaluation, open_round
 from fairsilo.data.federation import Federation
 from fairsilo.engine.base import Engine
@@ -40,7 +41,7 @@ def test_the_model_its_results_are_about_improves(how: str, people: Federation) 
     engine.memory, server.vector = {}, layout.to_wire(untrained)
     first = mean(
         float(reply.answer.numbers["global.test.metric"])
-        for reply in engine.ask("evaluate", 0, open_evaluation(server, people.names, ()))
+        for reply in engine.ask(Exchange("evaluate", 0, open_evaluation(server, people.names, ())))
         if isinstance(reply.answer, Message)
     )
     assert last > max(first, 1 / 3) + 0.2
@@ -215,27 +216,21 @@ class Tampered:
     def __init__(self, engine: Engine, fault: str, round_: int = 2, silos: tuple[str, ...] = ("b",)) -> None:
         self.engine, self.fault, self.round, self.silos = engine, fault, round_, silos
 
-    @property
-    def memory(self):  # type: ignore[no-untyped-def]
-        return self.engine.memory
-
-    @memory.setter
-    def memory(self, value) -> None:  # type: ignore[no-untyped-def]
-        self.engine.memory = value
-
-    @property
-    def personal(self):  # type: ignore[no-untyped-def]
-        return self.engine.personal
-
-    def ask(self, kind: str, round_: int, messages: dict[str, Message]):  # type: ignore[no-untyped-def]
-        for reply in self.engine.ask(kind, round_, messages):
-            if kind == "train" and round_ == self.round and reply.silo in self.silos:
+    def ask(self, exchange: Exchange) -> Iterator[Reply]:
+        for reply in self.engine.ask(exchange):
+            if exchange.kind == "train" and exchange.round == self.round and reply.silo in self.silos:
                 reply = self._spoilt(reply)
             yield reply
 
+    def commit(self, round_: int) -> None:
+        self.engine.commit(round_)
+
+    def restore(self, round_: int) -> None:
+        self.engine.restore(round_)
+
     def _spoilt(self, reply: Reply) -> Reply:
         if self.fault == "raises":
-            return Reply(reply.silo, Failure("error", "ValueError: no data today"))
+            return Reply(reply.silo, Failure("error", "ValueError: no data today"), number=reply.number)
         assert isinstance(reply.answer, Message)
         if self.fault == "nan":
             reply.answer.tensors[MODEL][3] = float("nan")
@@ -313,7 +308,7 @@ def test_a_silo_that_fails_half_way_remembers_nothing_of_it(how: str, people: Fe
     loop.server.round = 4
     message = open_round(loop.server, ["a"], {})["a"]
     message.tensors[MODEL] = torch.full_like(message.tensors[MODEL], float("nan"))
-    (reply,) = engine.ask("train", 4, {"a": message})
+    (reply,) = engine.ask(Exchange("train", 4, {"a": message}))
     assert isinstance(reply.answer, Failure)
     for (name, part, key), value in frozen.items():
         assert torch.equal(engine.memory[name][part][key], value)

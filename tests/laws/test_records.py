@@ -13,8 +13,9 @@ KEPT = json.loads(records.FILE.read_text())
 
 @pytest.mark.parametrize("how", records.NAMES)
 def test_numbers_are_those_that_were_recorded(how: str) -> None:
-    portable = how not in records.ON_BACKBONES or KEPT["machine"] == records.machine()
-    assert not records.differences(records.record(how), KEPT["methods"][how], 1e-6 if portable else 1e-2)
+    if how in records.ON_BACKBONES and KEPT["machine"] != records.machine():
+        pytest.skip(f"float32 numbers of a random backbone, recorded on {KEPT['machine']}")
+    assert not records.differences(records.record(how), KEPT["methods"][how], 1e-6)
 
 
 def test_a_difference_is_found() -> None:

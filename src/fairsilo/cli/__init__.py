@@ -32,6 +32,7 @@ Settings = Annotated[
 ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="a YAML file of settings")]
 OutFolder = Annotated[Path | None, typer.Option("--out", "-o", help="the run folder; by default one under runs/")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of tables")]
+Trust = Annotated[bool, typer.Option("--trust", help="import the code that the run folder names as package:name")]
 
 
 def main() -> None:
@@ -76,18 +77,21 @@ def run(settings: Settings = None, config: ConfigFile = None, out: OutFolder = N
     Without settings: FAA beside FedAvg on the embedded federation `glyphs`.
     """
     chosen = _experiment(config, settings)
-    from fairsilo.runs import experiment as work
+    from fairsilo import api
 
-    _show(lambda listener: work.run(chosen, out=out, listener=listener), as_json, chosen)
+    _show(lambda listener: api.run(chosen, out=out, listener=listener), as_json, chosen)
 
 
 @app.command()
-def resume(folder: Annotated[Path, typer.Argument(help="a run folder")], as_json: AsJson = False) -> None:
+def resume(
+    folder: Annotated[Path, typer.Argument(help="a run folder")], as_json: AsJson = False, trust: Trust = False
+) -> None:
     """Go on with a run that was interrupted, to the same numbers."""
-    from fairsilo.runs import experiment as work
+    from fairsilo import api
+    from fairsilo.runs.setup import read_experiment
 
-    chosen = work.read_experiment(folder)
-    _show(lambda listener: work.resume(folder, listener), as_json, chosen)
+    chosen = read_experiment(folder, trust)
+    _show(lambda listener: api.resume(folder, listener, trust=trust), as_json, chosen)
 
 
 @app.command()
@@ -112,13 +116,14 @@ def compare(
     names = [text for text in arguments or () if not _is_setting(text)]
     given = [text for text in arguments or () if _is_setting(text)]
     plan = read_plan(config, given, methods=names, seeds=seeds, held_out=held_out)
+    from fairsilo import api
     from fairsilo.cli.progress import ProgressListener
-    from fairsilo.runs import experiment as work
+    from fairsilo.runs.experiment import slug
 
     if out is None and config is not None and not names:
-        out = Path("runs") / work.slug(f"compare-{config.stem}")
+        out = Path("runs") / slug(f"compare-{config.stem}")
     with _interruptible("the same command"), ProgressListener(console, quiet=as_json) as listener:
-        found = work.compare(
+        found = api.compare(
             plan.methods,
             experiment=plan.experiment,
             seeds=plan.seeds,
@@ -143,12 +148,12 @@ def report(
     if (folder / "comparison.json").exists():
         _report_comparison(folder, as_json)
         return
-    from fairsilo.runs import experiment as work
-
-    work.read_experiment(folder)
     from fairsilo.report.page import write_report
     from fairsilo.report.tables import run_table
     from fairsilo.runs.folder import Store
+    from fairsilo.runs.setup import read_experiment
+
+    read_experiment(folder, trust=True)  # whether it is a run folder; a page imports nothing that it names
 
     stores = [Store(place) for place in _runs(folder)]
     found = [(store.read_json("run.json")["method"], store.read_json("summary.json")) for store in stores]
@@ -422,10 +427,11 @@ def _runs(folder: Path) -> list[Path]:
 
 def _show(work: Callable[[Any], Any], as_json: bool, chosen: Experiment) -> None:
     from fairsilo.cli.progress import ProgressListener
+    from fairsilo.methods.text import method
     from fairsilo.report.tables import run_table
-    from fairsilo.runs.experiment import sends_of
+    from fairsilo.runs.setup import sends_of
 
-    sends = sends_of(chosen)
+    sends = sends_of(chosen, method(chosen.method))
     if sends and not as_json:
         console.print(f"{chosen.method} sends, besides the model: {'; '.join(sends)}", highlight=False, soft_wrap=True)
     with _interruptible("`fairsilo resume FOLDER`"), ProgressListener(console, quiet=as_json) as listener:

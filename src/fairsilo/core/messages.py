@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import torch
 from torch import Tensor
 
 Number: TypeAlias = float | int | str | bool
@@ -39,11 +43,39 @@ class Failure:
 
 @dataclass(frozen=True)
 class Request:
-    """One exchange asked of one silo; with the memory the silo had before it, the answer is always the same."""
+    """One exchange asked of one silo; with the memory the silo had before it, the answer is always the same.
+
+    `run`, `round` and `number` (of the exchange within the round) tell a repeated request from a new one.
+    """
 
     kind: str
     round: int
     message: Message
+    number: int = 0
+    run: str = ""
+
+    @property
+    def identity(self) -> tuple[str, int, int]:
+        return self.run, self.round, self.number
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One question to several silos, each with a message of its own."""
+
+    kind: str
+    round: int
+    messages: Mapping[str, Message]
+    number: int = 0
+    run: str = ""
+
+    @property
+    def silos(self) -> list[str]:
+        """Whom it asks, in name order: the order in which answers count, whatever order they come in."""
+        return sorted(self.messages)
+
+    def request(self, silo: str) -> Request:
+        return Request(self.kind, self.round, self.messages[silo], self.number, self.run)
 
 
 @dataclass(frozen=True)
@@ -51,3 +83,34 @@ class Reply:
     silo: str
     answer: Message | Failure
     seconds: float = 0.0
+    number: int = 0  # of the exchange it answers
+
+
+def digest(tree: object) -> str:
+    """A fingerprint of nested dictionaries, lists, tensors and plain values: equal content, equal text."""
+    found = hashlib.sha256()
+    for piece in _pieces(tree):
+        found.update(piece)
+    return found.hexdigest()
+
+
+def _pieces(tree: object) -> Iterator[bytes]:
+    if isinstance(tree, Message):
+        tree = {"tensors": tree.tensors, "numbers": tree.numbers}
+    if isinstance(tree, Tensor):
+        values = tree.detach().cpu().contiguous()
+        yield f"<{values.dtype}{tuple(values.shape)}>".encode()
+        yield values.reshape(-1).view(torch.uint8).numpy().tobytes()
+    elif isinstance(tree, Mapping):
+        yield b"{"
+        for key in sorted(tree, key=str):
+            yield json.dumps(str(key)).encode()
+            yield from _pieces(tree[key])
+        yield b"}"
+    elif isinstance(tree, list | tuple):
+        yield b"["
+        for item in tree:
+            yield from _pieces(item)
+        yield b"]"
+    else:
+        yield json.dumps(tree).encode()

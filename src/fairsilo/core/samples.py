@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fairsilo.core.roster import Member
+
 
 @dataclass(frozen=True)
 class Split:
@@ -55,6 +57,11 @@ class SiloData:
     train: Split
     validation: Split
     test: Split
+
+    @property
+    def member(self) -> Member:
+        """What the silo says of itself to the server."""
+        return Member(self.name, self.domain, len(self.train), len(self.validation), len(self.test))
 
     def split(self, name: str) -> Split:
         found: Split = getattr(self, name)

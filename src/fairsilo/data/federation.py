@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fairsilo.core import streams
+from fairsilo.core.roster import Roster
 from fairsilo.core.samples import MappedSplit, SiloData, Split, place_of
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
 from fairsilo.errors import FairsiloError, nearest
@@ -67,6 +68,14 @@ class Federation:
     @property
     def unseen_names(self) -> tuple[str, ...]:
         return tuple(silo.name for silo in self.unseen)
+
+    @property
+    def roster(self) -> Roster:
+        """What the server may know of the silos."""
+        sample = self.silos[0].train.inputs
+        silos, unseen = (tuple(silo.member for silo in some) for some in (self.silos, self.unseen))
+        dtype = str(sample.dtype).removeprefix("torch.")
+        return Roster(self.name, self.classes, tuple(sample.shape[1:]), dtype, silos, unseen, self.task)
 
     def share_memory(self) -> None:
         """Move every tensor to shared memory, so that worker processes read it in place."""

@@ -1,6 +1,6 @@
 """Synthetic images: labelled pictures in the style of each silo's domain that come from no silo's data (FedAG).
 
-Rendered for the embedded federation, read from a folder, or made by a diffusion model. Rendered ones share nothing with
+Rendered for the embedded roster, read from a folder, or made by a diffusion model. Rendered ones share nothing with
 `glyphs` but the styles' names: figures come from strokes drawn here, from Pillow's own font and from Computer Modern's
 old-style numerals, and every background is another one.
 """
@@ -24,9 +24,9 @@ from torch import Tensor
 
 from fairsilo.core import streams
 from fairsilo.core.files import read_tree, write_tree
-from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.roster import Member, Roster
+from fairsilo.core.samples import Split
 from fairsilo.data import TOKEN
-from fairsilo.data.federation import Federation
 from fairsilo.data.glyphs import CLASSES, DOMAINS
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.errors import FairsiloError, nearest
@@ -39,7 +39,7 @@ Pixels = NDArray[np.float64]  # height x width, or height x width x 3, between 0
 
 def make_synthetic(
     kind: str,
-    federation: Federation,
+    roster: Roster,
     share: float,
     bad: float,
     seed: int,
@@ -55,25 +55,25 @@ def make_synthetic(
     """
     name, source = _source(kind)
     if name == "glyphs":
-        return _rendered(federation, share, bad, seed)
+        return _rendered(roster, share, bad, seed)
     if name == "folder":
-        return _from_folder(Path(source), federation, share, seed)
-    return _diffused(source, federation, share, seed, folder, {} if shared is None else shared)
+        return _from_folder(Path(source), roster, share, seed)
+    return _diffused(source, roster, share, seed, folder, {} if shared is None else shared)
 
 
-def check_synthetic(kind: str, federation: Federation, share: float, bad: float, seed: int) -> None:
+def check_synthetic(kind: str, roster: Roster, share: float, bad: float, seed: int) -> None:
     """Refuse what `make_synthetic` would, short of asking a diffusion model for images."""
     name, source = _source(kind)
     if name != "diffusion":
-        make_synthetic(kind, federation, share, bad, seed)
+        make_synthetic(kind, roster, share, bad, seed)
         return
-    _token_files(source, federation)
+    _token_files(source, roster)
     _diffusers()
 
 
-def too_few(federation: Federation, share: float, made: dict[str, Split]) -> str:
+def too_few(roster: Roster, share: float, made: dict[str, Split]) -> str:
     """A sentence where a folder has fewer images than asked for, else nothing."""
-    wanted = {silo.name: len(_labels(silo, len(federation.classes), share)) for silo in federation.silos}
+    wanted = {silo.name: len(_labels(silo, len(roster.classes), share)) for silo in roster.silos}
     short = [f"{name} {len(split)} of {wanted[name]}" for name, split in made.items() if len(split) < wanted[name]]
     return f"fewer synthetic images than data.synthetic_share asks for: {', '.join(short)}" if short else ""
 
@@ -99,14 +99,14 @@ def bad_ones(silo: str, count: int, bad: float, seed: int) -> Tensor:
     return torch.zeros(count, dtype=torch.bool).index_fill(0, order[: round(bad * count)], True)
 
 
-def _labels(silo: SiloData, classes: int, share: float) -> Tensor:
+def _labels(silo: Member, classes: int, share: float) -> Tensor:
     """One of each class at least, and no class more than one ahead of another."""
-    return torch.arange(max(classes, round(share * len(silo.train)))) % classes
+    return torch.arange(max(classes, round(share * silo.train))) % classes
 
 
-def like(images: Tensor, federation: Federation) -> Tensor:
+def like(images: Tensor, roster: Roster) -> Tensor:
     """Images (uint8, RGB) in the size and with the channels of the federation's."""
-    channels, height, width = federation.silos[0].train.inputs.shape[1:]
+    channels, height, width = roster.shape
     if images.shape[-2:] != (height, width):
         small = F.interpolate(images.float(), (height, width), mode="bilinear", antialias=True)
         images = small.round().clamp(0, 255).to(torch.uint8)
@@ -114,19 +114,19 @@ def like(images: Tensor, federation: Federation) -> Tensor:
 
 
 # ----------------------------------------------------------------------------------------------------------- a folder
-def _from_folder(path: Path, federation: Federation, share: float, seed: int) -> dict[str, Split]:
+def _from_folder(path: Path, roster: Roster, share: float, seed: int) -> dict[str, Split]:
     if not path.is_dir():
         raise FairsiloError(f"the synthetic folder {path} does not exist; give PATH/domain/class/image")
-    found = read_newcomer(str(path), federation.classes, max(federation.silos[0].train.inputs.shape[-2:]))
+    found = read_newcomer(str(path), roster.classes, max(roster.shape[-2:]))
     made = {}
-    for silo in federation.silos:
+    for silo in roster.silos:
         if silo.domain not in found:
             raise FairsiloError(
                 f"the synthetic folder {path} has no domain {silo.domain!r}{nearest(silo.domain, found)}"
             )
-        domain, wanted = found[silo.domain], _labels(silo, len(federation.classes), share)
+        domain, wanted = found[silo.domain], _labels(silo, len(roster.classes), share)
         chosen = []
-        for number, name in enumerate(federation.classes):
+        for number, name in enumerate(roster.classes):
             pool = (domain.targets == number).nonzero().flatten()
             if not len(pool):
                 raise FairsiloError(
@@ -135,7 +135,7 @@ def _from_folder(path: Path, federation: Federation, share: float, seed: int) ->
             stream = streams.generator(seed, "synthetic", silo.name, name)
             chosen.append(pool[torch.randperm(len(pool), generator=stream)[: int((wanted == number).sum())]])
         indices = torch.cat(chosen)
-        made[silo.name] = Split(like(domain.inputs[indices], federation), domain.targets[indices])
+        made[silo.name] = Split(like(domain.inputs[indices], roster), domain.targets[indices])
     return made
 
 
@@ -150,27 +150,27 @@ def prompt(domain: str, name: str, token: str | None = None) -> str:
 
 def _diffused(
     source: str,
-    federation: Federation,
+    roster: Roster,
     share: float,
     seed: int,
     folder: Path | None,
     shared: MutableMapping[tuple[object, ...], Tensor],
 ) -> dict[str, Split]:
     """Silo by silo; the folder comes first, since silos may have scored what it holds."""
-    shape = tuple(federation.silos[0].train.inputs.shape[1:])
+    shape = roster.shape
     learned = _options(source)[1]
     pipeline = None  # loaded where a silo's images are not there yet
     made = {}
-    for silo in federation.silos:
-        labels = _labels(silo, len(federation.classes), share)
-        key = ("synthetic", source, seed, silo.name, silo.domain, federation.classes, len(labels), shape)
+    for silo in roster.silos:
+        labels = _labels(silo, len(roster.classes), share)
+        key = ("synthetic", source, seed, silo.name, silo.domain, roster.classes, len(labels), shape)
         file = folder / f"{quote(silo.name, safe=' ')}.safetensors" if folder else None
         images = _read_kept(file, labels, shape) if file and file.is_file() else shared.get(key)
         if images is None:
-            pipeline = _pipeline(source, federation) if pipeline is None else pipeline
-            names = [federation.classes[label] for label in labels.tolist()]
+            pipeline = _pipeline(source, roster) if pipeline is None else pipeline
+            names = [roster.classes[label] for label in labels.tolist()]
             prompts = [prompt(silo.domain, name, _token(silo.domain) if learned else None) for name in names]
-            images = torch.cat([like(image, federation) for image in _drawn(pipeline, prompts, seed, silo.name)])
+            images = torch.cat([like(image, roster) for image in _drawn(pipeline, prompts, seed, silo.name)])
         if file and not file.is_file():
             _keep(file, images, labels)
         shared[key] = images
@@ -204,8 +204,8 @@ def _read_kept(file: Path, labels: Tensor, shape: tuple[int, ...]) -> Tensor:
     return images
 
 
-def _pipeline(source: str, federation: Federation) -> Any:
-    files, diffusers, model = _token_files(source, federation), _diffusers(), _options(source)[0]
+def _pipeline(source: str, roster: Roster) -> Any:
+    files, diffusers, model = _token_files(source, roster), _diffusers(), _options(source)[0]
     try:
         pipeline = diffusers.DiffusionPipeline.from_pretrained(model)
     except (OSError, ValueError) as problem:
@@ -242,13 +242,13 @@ def _options(source: str) -> tuple[str, Path | None]:
     return model, Path(option.removeprefix("tokens=")) if option else None
 
 
-def _token_files(source: str, federation: Federation) -> dict[str, Path]:
+def _token_files(source: str, roster: Roster) -> dict[str, Path]:
     """Domain -> the file that textual inversion left for its style; none where styles are put into words."""
     folder = _options(source)[1]
     if folder is None:
         return {}
     found = {}
-    for domain in sorted({silo.domain for silo in federation.silos}):
+    for domain in sorted({silo.domain for silo in roster.silos}):
         files = [folder / f"{domain}{suffix}" for suffix in (".safetensors", ".bin", ".pt")]
         file = next((file for file in files if file.is_file()), None)
         if file is None:
@@ -470,23 +470,23 @@ STYLES: dict[str, Callable[[Easel, str | None], Pixels]] = {
 }
 
 
-def _rendered(federation: Federation, share: float, bad: float, seed: int) -> dict[str, Split]:
-    for silo in federation.silos:
-        if tuple(federation.classes) != CLASSES or silo.domain not in STYLES:
+def _rendered(roster: Roster, share: float, bad: float, seed: int) -> dict[str, Split]:
+    for silo in roster.silos:
+        if tuple(roster.classes) != CLASSES or silo.domain not in STYLES:
             raise FairsiloError(
                 f"data.synthetic=glyphs draws the digits of the embedded federation in its domains "
-                f"({', '.join(DOMAINS)}), and {federation.name} has other classes or the domain {silo.domain!r}"
+                f"({', '.join(DOMAINS)}), and {roster.name} has other classes or the domain {silo.domain!r}"
             )
-    side = 2 * max(48, *federation.silos[0].train.inputs.shape[-2:])  # drawn larger and averaged down, for smooth edges
+    side = 2 * max(48, *roster.shape[-2:])  # drawn larger and averaged down, for smooth edges
     made = {}
-    for silo in federation.silos:
+    for silo in roster.silos:
         labels = _labels(silo, len(CLASSES), share)
         unfit = bad_ones(silo.name, len(labels), bad, seed)
         images = []
         for number, (label, wrong) in enumerate(zip(labels.tolist(), unfit.tolist(), strict=True)):
             easel = Easel(side, seed, "synthetic", silo.name, number)
             image = _unfit(easel, silo.domain, label) if wrong else STYLES[silo.domain](easel, CLASSES[label])
-            images.append(like(_bytes(image)[None], federation))
+            images.append(like(_bytes(image)[None], roster))
         made[silo.name] = Split(torch.cat(images), labels)
     return made
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from fairsilo.core.samples import MappedSplit, SiloData, Split, in_file, place_of
 from fairsilo.core.silo import prepare
 from fairsilo.data.federation import Federation
-from fairsilo.engine.host import Blueprint
+from fairsilo.engine.blueprint import Blueprint
 from fairsilo.models.backbones import is_backbone
 from fairsilo.models.networks import Staged
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from fairsilo.config import EngineSettings, EvaluateSettings, participation_rule
 from fairsilo.core import streams
 from fairsilo.core.files import on_device
-from fairsilo.core.messages import MODEL, Failure, Message, Number, Reply
+from fairsilo.core.messages import MODEL, Exchange, Failure, Message, Number, Reply
+from fairsilo.core.roster import Roster
 from fairsilo.core.round import (
     close_round,
     conclude,
@@ -28,11 +29,9 @@ from fairsilo.core.samples import Split
 from fairsilo.core.screening import screened
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Memory
-from fairsilo.data.federation import Federation
-from fairsilo.engine.base import Engine
-from fairsilo.engine.host import Blueprint
+from fairsilo.engine.base import Engine, Records
+from fairsilo.engine.blueprint import Blueprint
 from fairsilo.errors import QuorumError
-from fairsilo.runs.folder import Store
 
 
 @dataclass(frozen=True)
@@ -69,18 +68,21 @@ class Loop:
     def __init__(
         self,
         blueprint: Blueprint,
-        federation: Federation,
+        roster: Roster,
         engine: Engine,
         *,
         evaluate: EvaluateSettings | None = None,
         settings: EngineSettings | None = None,
-        store: Store | None = None,
+        store: Records | None = None,
         listener: Listener = silent,
         server_data: Split | None = None,
         synthetic: dict[str, Split] | None = None,
+        run_id: str = "",
     ) -> None:
         self.blueprint = blueprint
-        self.federation = federation
+        self.run_id = run_id
+        self._number = 0  # of the next exchange of the round
+        self.roster = roster
         self.engine = engine
         self.evaluate = evaluate or EvaluateSettings()
         self.settings = settings or EngineSettings()
@@ -93,20 +95,20 @@ class Loop:
 
     def _make_server(self, data: Split | None, synthetic: dict[str, Split]) -> Server:
         plan = self.blueprint
-        self.layout, vector = plan.start()  # of the silos' network, with what never leaves them
-        layout, own = self.layout, plan.server_flat()
-        plan.check(self.federation, data is not None, bool(synthetic))
+        layout, vector = plan.start()
+        own = plan.server_flat()
+        plan.check(self.roster, data is not None, bool(synthetic))
         return Server(
             method=plan.method,
             vector=own.read() if own else layout.to_wire(vector),
             layout=own.layout if own else layout.wire,
             silo_layout=layout.wire,
-            names=self.federation.names,
+            names=self.roster.names,
             training=plan.training,
             rounds=plan.training.rounds,
             seed=plan.seed,
             exchange=self._exchange,
-            domains=len({silo.domain for silo in self.federation.silos}),
+            domains=len(self.roster.domains),
             module=own,
             data=data,
             synthetic=synthetic,
@@ -142,7 +144,7 @@ class Loop:
 
     def _round(self, number: int) -> None:
         server, begun = self.server, time.perf_counter()
-        server.round = number
+        server.round, self._number = number, 0
         server.facts, server.notes, server.weights = {}, [], {}
         before = server.memory["run"] if number == 1 else {}
         self._exchanges, self._failures = list(before.get("exchanges", ())), list(before.get("failures", ()))
@@ -186,7 +188,6 @@ class Loop:
         if self.store:
             self.store.append("metrics", rows)
             self.store.append("rounds", [record])
-            self._save_personal()
             if self.evaluate.keep_local:
                 self.store.write_local(number, sent, changes)
         if last or number % self.settings.checkpoint_every == 0:
@@ -203,7 +204,7 @@ class Loop:
         count = min(count, len(names))
         stream = streams.generator(self.server.seed, number, "participants")
         if self.server.training.sampling == "size":
-            sizes = torch.tensor([float(len(self.federation[name].train)) for name in names])
+            sizes = torch.tensor([float(self.roster[name].train) for name in names])
             chosen = torch.multinomial(sizes, count, generator=stream)
         else:
             chosen = torch.randperm(len(names), generator=stream)[:count]
@@ -215,7 +216,9 @@ class Loop:
         begun = time.perf_counter()
         record: dict[str, Any] = {"kind": kind, "asked": len(messages), "answered": 0, "bytes_down": 0, "bytes_up": 0}
         record["bytes_down"] = sum(message.bytes for message in messages.values())
-        replies = self.engine.ask(kind, self.server.round, messages)
+        exchange = Exchange(kind, self.server.round, messages, self._number, self.run_id)
+        self._number += 1
+        replies = _expected(exchange, self.engine.ask(exchange))
         if kind == "train":
             replies = screened(replies, self.server.silo_layout)
         for reply in replies:
@@ -266,16 +269,16 @@ class Loop:
         """The global model to every silo, trained or not, and to the unseen ones."""
         if not self.server.layout.size:  # nothing is shared, so there is no global model to measure
             return {}
-        return open_evaluation(self.server, self.federation.names, self.federation.unseen_names)
+        return open_evaluation(self.server, self.roster.names, self.roster.unseen_names)
 
     def _personalisation(self, asks: dict[str, Number]) -> dict[str, Message]:
-        return open_personalisation(self.server, self.federation.names, asks)
+        return open_personalisation(self.server, self.roster.names, asks)
 
     def _adaptation(self) -> dict[str, Message]:
         owner = self.server.method.owners("adapt")
         if not owner or (owner[0].adapts_once and self.server.round < self.server.rounds):
             return {}
-        return open_adaptation(self.server, self.federation.unseen_names)
+        return open_adaptation(self.server, self.roster.unseen_names)
 
     def _rows(self, name: str, model: str, answer: Message) -> list[dict[str, Any]]:
         found = []
@@ -286,8 +289,8 @@ class Loop:
                     {
                         "round": self.server.round,
                         "silo": name,
-                        "domain": self.federation[name].domain,
-                        "unseen": name in self.federation.unseen_names,
+                        "domain": self.roster[name].domain,
+                        "unseen": name in self.roster.unseen_names,
                         "model": model,
                         "split": split,
                         "loss": answer.numbers[f"{key}.loss"],
@@ -299,28 +302,22 @@ class Loop:
 
     # ------------------------------------------------------------------------------------------------- checkpoints
     def _save(self, number: int) -> None:
+        """Silos first: a server's checkpoint stands for a state of which everything is on the disk."""
+        self.engine.commit(number)
         if self.store:
-            server = {"vector": self.server.vector, "memory": self.server.memory}
-            self.store.write_checkpoint(number, server, self.engine.memory)
+            self.store.write_checkpoint(number, {"vector": self.server.vector, "memory": self.server.memory})
             self._tell("saved", number)
-
-    def _save_personal(self) -> None:
-        """Silos' own models as the answers of this round brought them: the last, or the best so far."""
-        assert self.store is not None
-        for (which, name), vector in self.engine.personal.items():
-            self.store.write_model(("personal", which, name), vector, self.layout)
-        self.engine.personal.clear()
 
     def _restore(self) -> int:
         """Take up the last checkpoint; returns the number of rounds it holds."""
         saved = self.store.read_checkpoint() if self.store else None
         if saved is None or self.store is None:
             return 0
-        number, server, silos = saved
+        number, server = saved
         device = self.server.vector.device
         self.server.vector = server["vector"].to(device)
         self.server.memory = Memory(on_device(server["memory"], device))
-        self.engine.memory = {name: Memory(on_device(memory, device)) for name, memory in silos.items()}
+        self.engine.restore(number)
         self.history.rows = self.store.cut("metrics", number)
         self.history.rounds = self.store.cut("rounds", number)
         return number
@@ -336,3 +333,13 @@ class Loop:
 
     def _tell(self, kind: str, number: int, silo: str = "", loss: float | None = None, text: str = "") -> None:
         self.listener(Event(kind, number, self.server.rounds, silo, loss, text))
+
+
+def _expected(exchange: Exchange, replies: Iterator[Reply]) -> Iterator[Reply]:
+    """The first reply of each silo that was asked, to this exchange; whatever else arrives is not an answer."""
+    open_ = set(exchange.silos)
+    for reply in replies:
+        if reply.silo in open_ and reply.number == exchange.number:
+            open_.remove(reply.silo)
+            yield reply
+        del reply  # an update is as large as the model

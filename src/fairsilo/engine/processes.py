@@ -7,22 +7,36 @@ was working on with it: the silo is counted as lost for this exchange and a new 
 
 from __future__ import annotations
 
+import importlib
+import pickle
+import signal
+import sys
 import time
+import types
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.multiprocessing as multiprocessing
 from torch import Tensor
 
-from fairsilo.core.messages import Failure, Message, Reply, Request
+from fairsilo.core.messages import Exchange, Failure, Message, Reply
 from fairsilo.core.silo import Memory
 from fairsilo.data.federation import Federation
-from fairsilo.engine.host import Answer, Blueprint, Host
+from fairsilo.engine.blueprint import Blueprint, UnnamedError
+from fairsilo.engine.host import Answer, Host, reason_of
+from fairsilo.engine.simulation import Simulation
+from fairsilo.errors import FairsiloError
 
 _READY = "ready"
+
+
+class CannotTravelError(FairsiloError):
+    """Something in a plan cannot be sent to another process."""
 
 
 class Worker:
@@ -32,12 +46,13 @@ class Worker:
         context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads in an unknown state
         self.pipe, far = context.Pipe()
         self.process = context.Process(target=_serve, args=(far,), daemon=True)
-        self.process.start()
+        with _without_main():
+            self.process.start()
         far.close()
-        self.plan: object = None  # what it was last set up with
+        self.setup: object = None  # what it was last set up with
         self.silo: str | None = None
         self.begun = 0.0
-        self.ready = False  # it has started: only then does a silo's clock run
+        self.ready = False  # started and set up: only then does a silo's clock run
 
     def end(self) -> None:
         self.process.kill()
@@ -63,7 +78,7 @@ class Pool:
         self.workers = []
 
 
-class Processes:
+class Processes(Simulation):
     """Hands silos to whichever worker is free; yields the answers in name order all the same."""
 
     def __init__(
@@ -74,62 +89,55 @@ class Processes:
         *,
         timeout: float | None = None,
         strict: bool = False,
+        folder: Path | None = None,
     ) -> None:
+        super().__init__(blueprint, (*federation.names, *federation.unseen_names), folder)
         federation.share_memory()
-        self.plan = (blueprint, federation, strict)
+        self.setup = (packed(blueprint), federation)
         self.pool = pool
         self.timeout = timeout
         self.strict = strict
-        self.memory: dict[str, Memory] = {}
-        self.personal: dict[tuple[str, str], Tensor] = {}
 
-    def ask(self, kind: str, round_: int, messages: dict[str, Message]) -> Iterator[Reply]:
-        names = sorted(messages)
-        waiting, ready = deque(names), dict[str, Reply]()
+    def ask(self, exchange: Exchange) -> Iterator[Reply]:
+        waiting, ready = deque(exchange.silos), dict[str, Reply]()
         try:
-            for name in names:
+            for name in exchange.silos:
                 while name not in ready:
-                    self._hand_out(kind, round_, messages, waiting, ready)
-                    self._take_in(ready)
+                    self._hand_out(exchange, waiting, ready)
+                    self._take_in(exchange, ready)
                 yield ready.pop(name)
         finally:
             for worker in [worker for worker in self.pool.workers if worker.silo is not None]:
                 self.pool.replace(worker)  # the caller gave up: what is under way must not answer the next question
 
-    def _hand_out(
-        self,
-        kind: str,
-        round_: int,
-        messages: dict[str, Message],
-        waiting: deque[str],
-        ready: dict[str, Reply],
-    ) -> None:
+    def _hand_out(self, exchange: Exchange, waiting: deque[str], ready: dict[str, Reply]) -> None:
         for worker in list(self.pool.workers):
             if worker.silo is not None or not waiting:
                 continue
             name = waiting.popleft()
             worker.silo, worker.begun = name, time.perf_counter()
-            setup = None if worker.plan is self.plan else self.plan
-            request = Request(kind, round_, messages[name])
+            setup = None if worker.setup is self.setup else self.setup
+            worker.ready = worker.ready and setup is None
             try:
-                worker.pipe.send((setup, name, request, self.memory.get(name, Memory())))
-                worker.plan = self.plan
+                worker.pipe.send((setup, name, exchange.request(name), self.stores[name].memory))
+                worker.setup = self.setup
             except (BrokenPipeError, ConnectionResetError):
-                self._lost(worker, ready)
+                self._lost(worker, exchange, ready)
 
-    def _take_in(self, ready: dict[str, Reply]) -> None:
+    def _take_in(self, exchange: Exchange, ready: dict[str, Reply]) -> None:
         busy = {worker.pipe: worker for worker in self.pool.workers if worker.silo is not None}
         if not busy:
             return
         for pipe in wait(list(busy), self._patience(busy.values())):
             assert isinstance(pipe, Connection)
-            self._receive(busy[pipe], ready)
+            self._receive(busy[pipe], exchange, ready)
         now = time.perf_counter()
         for worker in busy.values():
             overdue = self.timeout and worker.ready and now - worker.begun > self.timeout
             if overdue and worker.silo is not None:
                 detail = f"no answer within {self.timeout:g} s"
-                ready[worker.silo] = Reply(worker.silo, Failure("timeout", detail), now - worker.begun)
+                failure = Failure("timeout", detail)
+                ready[worker.silo] = Reply(worker.silo, failure, now - worker.begun, exchange.number)
                 self.pool.replace(worker)
 
     def _patience(self, busy: Iterable[Worker]) -> float | None:
@@ -139,51 +147,105 @@ class Processes:
         begun = [worker.begun for worker in busy if worker.ready]
         return max(0.0, min(begun) + self.timeout - time.perf_counter()) + 0.01 if begun else None
 
-    def _receive(self, worker: Worker, ready: dict[str, Reply]) -> None:
+    def _receive(self, worker: Worker, exchange: Exchange, ready: dict[str, Reply]) -> None:
         try:
             received = worker.pipe.recv()
         except (EOFError, ConnectionResetError):
-            self._lost(worker, ready)
+            self._lost(worker, exchange, ready)
             return
         if received == _READY:
             worker.ready, worker.begun = True, time.perf_counter()
             return
         answer: Answer = _owned(received)
         name = str(worker.silo)
-        if answer.memory:
-            self.memory[name] = answer.memory
-        self.personal |= {(which, name): vector for which, vector in (answer.saved or {}).items()}
+        self.accept(name, exchange.request(name), answer)
         if self.strict and isinstance(answer.message, Failure):
             worker.silo = None
             raise RuntimeError(f"silo {name}: {answer.message.detail}")
-        ready[name] = Reply(name, answer.message, time.perf_counter() - worker.begun)
+        ready[name] = Reply(name, answer.message, time.perf_counter() - worker.begun, exchange.number)
         worker.silo = None
 
-    def _lost(self, worker: Worker, ready: dict[str, Reply]) -> None:
+    def _lost(self, worker: Worker, exchange: Exchange, ready: dict[str, Reply]) -> None:
         name = str(worker.silo)
         worker.process.join()
-        detail = f"its process ended with exit code {worker.process.exitcode}"
-        ready[name] = Reply(name, Failure("lost", detail), time.perf_counter() - worker.begun)
+        failure = Failure("lost", f"its process ended with exit code {worker.process.exitcode}")
+        ready[name] = Reply(name, failure, time.perf_counter() - worker.begun, exchange.number)
         self.pool.replace(worker)
 
     def close(self) -> None:
         """The pool belongs to the caller."""
 
 
+# -------------------------------------------------------------------------------------------------------- the plan
+def packed(plan: Blueprint) -> str | bytes:
+    """The plan as text where everything in it has a name, else its objects, also those of a script or a notebook.
+
+    Raises:
+        CannotTravelError: Something in it cannot leave this process.
+    """
+    try:
+        return plan.as_text()
+    except UnnamedError:
+        pass
+    try:
+        return _pickler().dumps(plan)  # type: ignore[no-any-return]
+    except Exception as problem:  # a user's object may raise anything when it is asked to be copied
+        raise CannotTravelError(str(problem)) from problem
+
+
+def _unpacked(plan: str | bytes) -> Blueprint:
+    if isinstance(plan, str):
+        return Blueprint.from_text(plan)
+    return _pickler().loads(plan)  # type: ignore[no-any-return]
+
+
+def _pickler() -> Any:
+    """cloudpickle, which takes functions and classes of `__main__` along; else what Python brings."""
+    try:
+        return importlib.import_module("cloudpickle")
+    except ImportError:
+        return pickle
+
+
+# ------------------------------------------------------------------------------------------------------ the worker
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Start a process that does not run the caller's script again.
+
+    Python's way of starting a worker imports the main script in it, which trains once more unless the script guards
+    against it. Nothing in a worker needs the script: what the plan needs of it travels with the plan.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 def _serve(pipe: Connection) -> None:
     """The worker: set up when asked, answer requests, end when the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends its workers
     host: Host | None = None
     pipe.send(_READY)
     while True:
         try:
             setup, name, request, memory = pipe.recv()
-        except (EOFError, KeyboardInterrupt):
+        except EOFError:
             return
-        if setup is not None:
-            blueprint, federation, _ = setup
-            torch.set_num_threads(blueprint.threads)
-            host = Host(blueprint, federation)
-        assert host is not None
+        try:
+            if setup is not None:
+                host = None
+                plan = _unpacked(setup[0])
+                torch.set_num_threads(plan.threads)
+                host = Host(plan, setup[1])
+                pipe.send(_READY)
+        except Exception as problem:  # noqa: BLE001 - whatever a user's model raises is this silo's failure
+            pipe.send(Answer(Failure("error", reason_of(problem))))
+            continue
+        if host is None:
+            pipe.send(Answer(Failure("error", "the worker could not be set up")))
+            continue
         pipe.send(host.answer(name, request, _owned(memory)))
 
 

@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
-from torch import Tensor
-
-from fairsilo.core.messages import Message, Reply, Request
-from fairsilo.core.silo import Memory
+from fairsilo.core.messages import Exchange, Reply
 from fairsilo.data.federation import Federation
-from fairsilo.engine.host import Blueprint, Host
+from fairsilo.engine.blueprint import Blueprint
+from fairsilo.engine.host import Host
+from fairsilo.engine.simulation import Simulation
 
 
-class Sequential:
+class Sequential(Simulation):
     """Holds one network, whatever the number of silos."""
 
-    def __init__(self, blueprint: Blueprint, federation: Federation, strict: bool = False) -> None:
+    def __init__(
+        self, blueprint: Blueprint, federation: Federation, strict: bool = False, folder: Path | None = None
+    ) -> None:
+        super().__init__(blueprint, (*federation.names, *federation.unseen_names), folder)
         self.host = Host(blueprint, federation, strict)
-        self.memory: dict[str, Memory] = {}
-        self.personal: dict[tuple[str, str], Tensor] = {}
 
-    def ask(self, kind: str, round_: int, messages: dict[str, Message]) -> Iterator[Reply]:
+    def ask(self, exchange: Exchange) -> Iterator[Reply]:
         """Replies in name order, each silo starting when the one before it was taken."""
-        for name in sorted(messages):
+        for name in exchange.silos:
             begun = time.perf_counter()
-            answer = self.host.answer(name, Request(kind, round_, messages[name]), self.memory.get(name, Memory()))
-            if answer.memory:
-                self.memory[name] = answer.memory
-            self.personal |= {(which, name): vector for which, vector in (answer.saved or {}).items()}
-            reply = Reply(name, answer.message, time.perf_counter() - begun)
+            request = exchange.request(name)
+            answer = self.host.answer(name, request, self.stores[name].memory)
+            self.accept(name, request, answer)
+            reply = Reply(name, answer.message, time.perf_counter() - begun, exchange.number)
             del answer  # only the caller decides how long an update lives
             yield reply
             del reply
-
-    def close(self) -> None:
-        """Nothing to let go of."""

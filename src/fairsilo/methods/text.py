@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from typing import Any
 
 from fairsilo.core.method import Method
+from fairsilo.core.part import Part
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.catalogue import entry
+from fairsilo.methods.others import foreign, foreign_method
+from fairsilo.plugins import is_reference
 
 
 def method(text: str, **settings: Any) -> Method:
@@ -25,7 +29,7 @@ def method(text: str, **settings: Any) -> Method:
     return composed
 
 
-_PIECE = re.compile(r"^(?P<name>[\w-]+)(\((?P<settings>[^()]*)\))?(?P<without>(\.without\([^()]*\))*)$")
+_PIECE = re.compile(r"^(?P<name>[\w-]+|[\w.]+:\w+)(\((?P<settings>[^()]*)\))?(?P<without>(\.without\([^()]*\))*)$")
 
 
 def _one(text: str, settings: dict[str, Any]) -> Method:
@@ -42,7 +46,8 @@ def _one(text: str, settings: dict[str, Any]) -> Method:
         if key in inside:
             raise FairsiloError(f"{key} is given twice in {text!r}")
         inside[key] = _literal(value)
-    made = entry(match["name"]).make(**inside)
+    name = match["name"]
+    made = foreign_method(name, inside) if foreign(name) else entry(name).make(**inside)
     listed = re.findall(r"\(([^()]*)\)", match["without"])
     gone = [name.strip() for names in listed for name in names.split(",") if name.strip()]
     return made.without(*gone) if gone else made
@@ -53,3 +58,33 @@ def _literal(text: str) -> Any:
         return ast.literal_eval({"true": "True", "false": "False", "none": "None"}.get(text.lower(), text))
     except (ValueError, SyntaxError):
         return text
+
+
+def references(text: str) -> list[str]:
+    """The `package:name` references in a method's text: what it would import."""
+    names = [piece.strip().partition("(")[0] for piece in text.split("|")]
+    found = [match["name"] for match in map(_PIECE.match, map(str.strip, text.split("|"))) if match]
+    return [name for name in dict.fromkeys((*found, *names)) if is_reference(name)]
+
+
+def text_of(made: Method) -> str | None:
+    """A text that gives the same method anywhere; None where one of its parts has no name outside this program."""
+    for text in (made.name, " | ".join(map(_part_text, made.parts))):
+        try:
+            if method(text).parts == made.parts:
+                return text
+        except FairsiloError:
+            continue
+    return None
+
+
+def _part_text(part: Part) -> str:
+    kind = type(part)
+    if kind.__module__ == "__main__":
+        raise FairsiloError(f"{kind.__qualname__} is a part of a script, which has another name elsewhere")
+    changed = [
+        f"{item.name}={getattr(part, item.name)}"
+        for item in dataclasses.fields(part)
+        if getattr(part, item.name) != item.default
+    ]
+    return f"{kind.__module__}:{kind.__qualname__}" + (f"({', '.join(changed)})" if changed else "")

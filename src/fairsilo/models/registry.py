@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from torch import nn
 
@@ -13,7 +10,9 @@ from fairsilo.core import streams
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.models.backbones import SHIPPED, backbone_network, is_backbone
 from fairsilo.models.networks import ResNet10, SmallCNN
+from fairsilo.plugins import imported, is_reference, offered, registered
 
+_GROUP = "fairsilo.models"
 NETWORKS: dict[str, Callable[[int, int], nn.Module]] = {"small-cnn": SmallCNN, "resnet-10": ResNet10}
 
 
@@ -33,22 +32,23 @@ def build(name: str, classes: int, channels: int, seed: int) -> nn.Module:
 def _maker(name: str) -> Callable[[int, int], nn.Module]:
     if name in NETWORKS:
         return NETWORKS[name]
-
     if is_backbone(name):
         return lambda classes, _: backbone_network(name, classes)
-    package, colon, function = name.partition(":")
-    if not colon:
+    if name in registered(_GROUP):
+        found = offered(_GROUP, name, "model")
+    elif is_reference(name):
+        found = imported(name, "model")
+    else:
+        known = (*NETWORKS, *SHIPPED, *registered(_GROUP))
         raise FairsiloError(
-            f"unknown model {name!r}{nearest(name, (*NETWORKS, *SHIPPED))} (pretrained: clip:PATH, vit:PATH or "
+            f"unknown model {name!r}{nearest(name, known)} (pretrained: clip:PATH, vit:PATH or "
             "resnet:PATH; your own: 'package:function', called with the number of classes and of channels)"
         )
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)  # a model beside the user's configuration, as with `python -m`
-    try:
-        found = getattr(importlib.import_module(package), function)
-    except (ImportError, AttributeError, ValueError, TypeError) as problem:
-        raise FairsiloError(f"model {name!r} cannot be imported: {problem}") from problem
     if not callable(found):
         raise FairsiloError(f"model {name!r} is not callable; it must be a function of (classes, channels)")
     return found  # type: ignore[no-any-return]
+
+
+def names_code(name: str) -> bool:
+    """Whether building this model imports code that the name itself points to."""
+    return name not in NETWORKS and not is_backbone(name) and is_reference(name)

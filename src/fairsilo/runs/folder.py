@@ -4,7 +4,7 @@ config.yaml     the resolved experiment
 run.json        status, method, versions, times
 metrics.jsonl   one row per (round, silo, model, split)
 rounds.jsonl    one row per round: who took part, weights, exchanges, failures, notes
-checkpoint/     the last complete round: server, silos, round number
+checkpoint/     server and silos after each of the last two checkpoints
 models/         global.safetensors, personal/last/SILO.safetensors and personal/best/SILO.safetensors (by validation)
 local/          each round's local models, where evaluate.keep_local asks for them
 synthetic/      what a diffusion model made in each silo's style; features/ past a limit, while the run goes on
@@ -14,18 +14,27 @@ summary.json, report.html
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
-from safetensors.torch import save_file
 from torch import Tensor
 
-from fairsilo.core.files import Tree, read_tensors, read_tree, write_tree
+from fairsilo.core.files import (
+    Tree,
+    drop_old,
+    model_path,
+    numbered,
+    numbers,
+    read_tensors,
+    read_tree,
+    replacing,
+    sync,
+    write_model,
+    write_tree,
+)
 from fairsilo.core.vectors import Layout
+from fairsilo.engine.silo_store import KEPT
 from fairsilo.errors import FairsiloError
 
 
@@ -64,9 +73,8 @@ class Store:
     def write_text(self, name: str, text: str) -> Path:
         """Whole or not at all: written beside, then moved into place."""
         path = self.folder / name
-        beside = path.with_name(f".{path.name}.part")
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
+        with replacing(path) as beside:
+            beside.write_text(text, encoding="utf-8")
         return path
 
     def write_json(self, name: str, content: Any) -> Path:
@@ -86,29 +94,21 @@ class Store:
 
     # models ---------------------------------------------------------------------------------------------------
     def write_model(self, name: Sequence[str], vector: Tensor, layout: Layout) -> None:
-        """A model by tensor names, with the kinds of its tensors in the metadata; `name` gives folders and file."""
-        path = self.model_path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tensors = {key: value.detach().cpu().contiguous() for key, value in layout.views(vector).items()}
-        beside = path.with_name(f".{path.name}.part")
-        save_file(tensors, beside, metadata={"layout": json.dumps(layout.describe())})
-        beside.replace(path)
+        """A model by tensor names; `name` gives folders and file."""
+        write_model(self.model_path(name), vector, layout)
 
     def read_model(self, name: Sequence[str]) -> dict[str, Tensor]:
         return read_tensors(self.model_path(name))[0]
 
     def model_path(self, name: Sequence[str]) -> Path:
-        """Silo names are free text: whatever could leave the folder is written as %2F and the like."""
-        *folders, leaf = name
-        return self.folder.joinpath("models", *folders, f"{quote(leaf, safe=' ')}.safetensors")
+        return model_path(self.folder / "models", name)
 
     def write_local(self, round_: int, sent: Tensor, changes: Mapping[str, Tensor]) -> None:
         """The model sent in a round and what each silo's training changed in it: what figures are made from."""
         path = self._local_path(round_)
         path.parent.mkdir(exist_ok=True)
-        beside = path.with_name(f".{path.name}.part")
-        write_tree(beside, {"sent": sent, "changes": changes})
-        beside.replace(path)
+        with replacing(path) as beside:
+            write_tree(beside, {"sent": sent, "changes": changes})
 
     def read_local(self, round_: int) -> tuple[Tensor, dict[str, Tensor]]:
         found = read_tree(self._local_path(round_))
@@ -122,33 +122,23 @@ class Store:
         return self.folder / "local" / f"round-{round_:05d}.safetensors"
 
     # checkpoints ----------------------------------------------------------------------------------------------
-    def write_checkpoint(self, round_: int, server: Tree, silos: Mapping[str, Tree]) -> None:
-        """The new checkpoint is complete under another name before the old one goes."""
-        current, beside = self.folder / "checkpoint", self.folder / ".checkpoint.new"
-        old = self.folder / ".checkpoint.old"
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir()
-        write_tree(beside / "server.safetensors", server)
-        for number, (name, memory) in enumerate(sorted(silos.items())):
-            write_tree(beside / f"silo-{number:04d}.safetensors", {"name": name, "memory": memory})
-        Store(beside).write_json("round.json", {"round": round_, "silos": len(silos)})  # last: with it, it is complete
-        shutil.rmtree(old, ignore_errors=True)
-        if current.exists():
-            os.rename(current, old)  # noqa: PTH104 - directories, and the shortest possible gap between the two moves
-        os.rename(beside, current)  # noqa: PTH104
-        shutil.rmtree(old, ignore_errors=True)
+    def write_checkpoint(self, round_: int, server: Tree) -> None:
+        """What the server keeps after a round; rows of the round are on the disk before it says that it is done."""
+        place = self.folder / "checkpoint"
+        place.mkdir(exist_ok=True)
+        for rows in self.folder.glob("*.jsonl"):
+            sync(rows)
+        with replacing(numbered(place, "server", round_)) as beside:
+            write_tree(beside, server)
+        drop_old(place, "server", KEPT)
 
-    def read_checkpoint(self) -> tuple[int, dict[str, Any], dict[str, dict[str, Any]]] | None:
-        """Round, server and silos of the last complete checkpoint; None where there is none yet."""
-        # a kill between the two moves of writing leaves the new one complete under its other name
-        for name in ("checkpoint", ".checkpoint.new", ".checkpoint.old"):
-            folder = self.folder / name
-            if not (folder / "round.json").exists():
-                continue
-            head = json.loads((folder / "round.json").read_text(encoding="utf-8"))
-            silos = {}
-            for number in range(head["silos"]):
-                saved = read_tree(folder / f"silo-{number:04d}.safetensors")
-                silos[saved["name"]] = saved["memory"]
-            return int(head["round"]), read_tree(folder / "server.safetensors"), silos
-        return None
+    def read_checkpoint(self) -> tuple[int, dict[str, Any]] | None:
+        """Round and server of the last checkpoint; None where there is none yet."""
+        place = self.folder / "checkpoint"
+        found = numbers(place, "server")
+        return (found[-1], read_tree(numbered(place, "server", found[-1]))) if found else None
+
+    def read_memories(self, round_: int) -> dict[str, dict[str, Any]]:
+        """What the silos of a simulation kept after a round."""
+        path = numbered(self.folder / "checkpoint", "silos", round_)
+        return read_tree(path) if path.exists() else {}

@@ -18,6 +18,8 @@ from fairsilo.core.measuring import measure, output_of, read_measure
 from fairsilo.core.messages import MODEL, Message, Number, Reply, Request
 from fairsilo.core.method import Method
 from fairsilo.core.output import Output
+from fairsilo.core.part import Part
+from fairsilo.core.roster import Roster
 from fairsilo.core.round import open_adaptation, open_evaluation, open_personalisation, open_round
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.server import Server
@@ -26,35 +28,46 @@ from fairsilo.core.task import Measure
 from fairsilo.core.vectors import AUXILIARY
 from fairsilo.data.dataset import Domain
 from fairsilo.data.federation import Federation, divide, pooled
-from fairsilo.engine.host import Blueprint, ModelMaker
+from fairsilo.engine.blueprint import Blueprint, ModelMaker
+from fairsilo.engine.silo_store import memory_of
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods.text import method as method_of
-from fairsilo.runs.experiment import federation_of, fingerprint, plan_of, read_experiment, synthetic_of
 from fairsilo.runs.folder import Store
+from fairsilo.runs.setup import Objects, as_method, federation_of, fingerprint, plan_of, read_experiment, synthetic_of
 
 
 class Trained:
     """The models of a finished run and the method's own rules for them; the training data are not needed."""
 
-    def __init__(self, folder: str | Path, *, model: ModelMaker | None = None) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        method: Method | Part | None = None,
+        model: ModelMaker | None = None,
+        trust: bool = False,
+    ) -> None:
         self.folder = Path(folder)
         self.store = Store(self.folder)
-        self.experiment = read_experiment(self.folder)
+        self.experiment = read_experiment(self.folder, trust)
         self.facts = self.store.read_json("run.json")
         if self.facts.get("status") != "finished":
             raise FairsiloError(f"{folder} is not finished; `fairsilo resume {folder}` goes on with it")
-        if "model" in self.facts.get("objects", ()) and model is None:
-            raise FairsiloError(
-                f"{folder} was begun from Python with a model of its own; use it there: Trained(folder, model=...)"
-            )
-        if "classes" not in self.facts:
-            raise FairsiloError(f"{folder} was written by an earlier version, without the names of the classes")
+        for kind, given in (("model", model), ("method", method)):
+            if kind in self.facts.get("objects", ()) and given is None:
+                raise FairsiloError(
+                    f"{folder} was begun from Python with a {kind} of its own; use it there: "
+                    f"fairsilo.load(folder, {kind}=...)"
+                )
+        if "roster" not in self.facts:
+            raise FairsiloError(f"{folder} was written by an earlier version, without the roster of its silos")
         if self.experiment.engine.device == "cuda" and not torch.cuda.is_available():
             engine = dataclasses.replace(self.experiment.engine, device="cpu")
             self.experiment = dataclasses.replace(self.experiment, engine=engine)
-        self.classes: tuple[str, ...] = tuple(self.facts["classes"])
-        self.shape: tuple[int, ...] = tuple(self.facts["shape"])
-        self.plan: Blueprint = plan_of(self.experiment, self.classes, self.shape, self.silos, model)
+        self.roster = Roster.from_dict(self.facts["roster"])
+        self.classes, self.shape, self.silos = self.roster.classes, self.roster.shape, self.roster.names
+        own = {} if method is None else {self.experiment.method: as_method(method)}
+        self.plan: Blueprint = plan_of(self.experiment, self.roster, Objects(None, model, own))
         self.model = self.plan.flat()
 
     @property
@@ -62,24 +75,20 @@ class Trained:
         """To which images are resized; None where they must have the size trained with already."""
         return self.shape[-1] if len(self.shape) == 3 and self.shape[-1] == self.shape[-2] else None
 
-    @property
-    def silos(self) -> tuple[str, ...]:
-        """Who trained."""
-        return tuple(self.facts["silos"])
-
     @cached_property
     def memories(self) -> dict[str, Memory]:
         """What each silo remembered at the end."""
         saved = self.store.read_checkpoint()
+        kept = self.store.read_memories(saved[0]) if saved else {}
         device = torch.device(self.plan.device)
-        return {name: Memory(on_device(memory, device)) for name, memory in saved[2].items()} if saved else {}
+        return {name: memory_of(memory, device) for name, memory in kept.items()}
 
     @cached_property
     def server(self) -> Server:
         """The server as it was at the end."""
         plan, saved = self.plan, self.store.read_checkpoint()
         own = plan.server_flat()
-        layout = plan.start()[0].wire
+        layout = plan.layout.wire
         held = own.layout if own else layout
         vector = held.pack(self.store.read_model(("global",))).to(plan.device) if held.size else torch.empty(0)
         memory = Memory(on_device(saved[1]["memory"], torch.device(plan.device))) if saved else Memory()
@@ -263,9 +272,15 @@ class Replayed:
     """A finished run with its data and, where they were kept, its local models of every round: for diagnostics."""
 
     def __init__(
-        self, folder: str | Path, *, federation: Federation | None = None, model: ModelMaker | None = None
+        self,
+        folder: str | Path,
+        *,
+        federation: Federation | None = None,
+        method: Method | Part | None = None,
+        model: ModelMaker | None = None,
+        trust: bool = False,
     ) -> None:
-        self.trained = Trained(folder, model=model)
+        self.trained = Trained(folder, method=method, model=model, trust=trust)
         self.store = self.trained.store
         facts = self.trained.facts
         if "federation" in facts.get("objects", ()) and federation is None:
@@ -275,9 +290,9 @@ class Replayed:
             )
         self.federation = federation or federation_of(self.trained.experiment)
         if self.trained.plan.method.pools:
-            made = synthetic_of(self.trained.experiment, self.federation, self.trained.folder)
+            made = synthetic_of(self.trained.experiment, self.federation.roster, self.trained.folder)
             self.federation = pooled(self.federation, made.values())
-        if fingerprint(self.trained.plan, self.federation) != facts.get("fingerprint"):
+        if fingerprint(self.trained.plan, self.federation.roster) != facts.get("fingerprint"):
             raise FairsiloError(f"{folder} was trained on other data than its config.yaml gives now")
         self.layout = self.trained.server.silo_layout
         self.silos = self.federation.names

@@ -1,0 +1,160 @@
+"""What users call: run, resume, compare, load. Data, method, engine and folder are put together, the report written."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fairsilo import config
+from fairsilo.config import Experiment
+from fairsilo.core.method import Method
+from fairsilo.core.part import Part
+from fairsilo.data.federation import Federation
+from fairsilo.engine.blueprint import ModelMaker
+from fairsilo.engine.loop import Listener, silent
+from fairsilo.errors import FairsiloError
+from fairsilo.report.page import write_report
+from fairsilo.runs import compare as comparing
+from fairsilo.runs import experiment as running
+from fairsilo.runs.compare import Comparison
+from fairsilo.runs.comparison import Grid
+from fairsilo.runs.experiment import Result
+from fairsilo.runs.setup import Objects, as_method, named_method
+from fairsilo.runs.trained import Trained
+
+
+def run(
+    experiment: Experiment | None = None,
+    *,
+    out: str | Path | None = None,
+    listener: Listener = silent,
+    method: str | Method | Part | None = None,
+    model: str | ModelMaker | None = None,
+    federation: Federation | None = None,
+    **settings: Any,
+) -> Result:
+    """Train a federation, evaluate it, and write the run folder with its report.
+
+    Args:
+        experiment: All settings at once; or give them by name.
+        out: The run folder; by default one below `runs/`, named after method and data.
+        listener: Called with every event of the run.
+        method: A text such as `"fedprox(mu=0.1) | fedheal"`, a method or part of your own, or `"package:Part"`.
+        model: The name of a network, `"package:function"`, or a function of (classes, channels) that returns a
+            `torch.nn.Module`.
+        federation: Silos of your own making; by default those that the settings under `data` describe.
+        **settings: Settings by their last word (`rounds=5`) or group (`data={"folder": ...}`).
+
+    Returns:
+        The run's folder and its summary: generalisation, personalisation and fairness.
+
+    Raises:
+        FairsiloError: Something cannot be run as asked; one sentence says what, and nothing is written.
+
+    Example:
+        >>> import fairsilo, tempfile
+        >>> result = fairsilo.run(method="fedavg", rounds=1, epochs=1, domains=["scan", "print"],
+        ...                       out=tempfile.mkdtemp())
+        >>> 0 <= result.summary["generalisation"]["mean"] <= 1
+        True
+    """
+    if experiment is not None and settings:
+        raise FairsiloError(f"give an experiment or settings, not both (got {', '.join(settings)})")
+    text, methods = named_method(method) if method is not None else (None, {})
+    named = {"method": text, "model": model if isinstance(model, str) else None}
+    named = {key: value for key, value in named.items() if value is not None}
+    if experiment is None:
+        experiment = config.experiment({**settings, **named})
+    else:
+        experiment = dataclasses.replace(experiment, **named)  # type: ignore[arg-type]
+    objects = Objects(federation, None if isinstance(model, str) else model, methods)
+    folder = None if out is None else Path(out)
+    return running.run(experiment, objects, out=folder, listener=listener, page=write_report)
+
+
+def resume(
+    folder: str | Path,
+    listener: Listener = silent,
+    *,
+    method: Method | Part | None = None,
+    model: ModelMaker | None = None,
+    federation: Federation | None = None,
+    trust: bool = False,
+) -> Result:
+    """Take a run up where it was left, and finish it to the same numbers as if it had never stopped.
+
+    Args:
+        folder: The run folder.
+        listener: Called with every event of the run.
+        method: The method, where the run was given one of your own that has no name elsewhere.
+        model: The function that makes the network, where the run was given one.
+        federation: The silos, where the run was given them.
+        trust: Import the code that the folder names as `package:name`.
+
+    Raises:
+        FairsiloError: There is no run, another process is at it, or it needs an object that is not given.
+    """
+    methods = {} if method is None else {as_method(method).name: as_method(method)}
+    return running.resume(
+        Path(folder), Objects(federation, model, methods), trust=trust, listener=listener, page=write_report
+    )
+
+
+def compare(
+    methods: Sequence[str | Method | Part],
+    *,
+    experiment: Experiment | None = None,
+    seeds: Sequence[int] | None = None,
+    held_out: str | Sequence[str] | None = None,
+    grid: Grid | None = None,
+    out: str | Path | None = None,
+    listener: Listener = silent,
+    model: str | ModelMaker | None = None,
+    federation: Federation | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Train several methods on the same silos, held-out domains and seeds, one run each.
+
+    Args:
+        methods: Texts, methods or parts; the others are compared with the first.
+        experiment: The settings that all runs have in common; or give them by name.
+        seeds: By default the one of the settings.
+        held_out: Domains that are left out in turn, or `"all"`.
+        grid: Rows and columns whose compositions are compared, in place of `methods`.
+        out: The folder; cells that are finished there are not run again.
+        listener: Called with every event of every run.
+        model: As for `run`.
+        federation: As for `run`.
+        **settings: As for `run`.
+    """
+    named = [named_method(one) for one in methods]
+    names = [text for text, _ in named] or list(grid.methods if grid else ())
+    given = {name: made for _, found in named for name, made in found.items()}
+    if experiment is None:
+        first = {"method": names[0] if names else "fedavg"}
+        experiment = config.experiment({**settings, **first, **({"model": model} if isinstance(model, str) else {})})
+    elif isinstance(model, str):
+        experiment = dataclasses.replace(experiment, model=model)
+    objects = Objects(federation, None if isinstance(model, str) else model, given)
+    options = {"seeds": seeds, "held_out": held_out, "grid": grid, "listener": listener}
+    return comparing.compare(names, experiment, objects, out=None if out is None else Path(out), **options)  # type: ignore[arg-type]
+
+
+def load(
+    folder: str | Path,
+    *,
+    method: Method | Part | None = None,
+    model: ModelMaker | None = None,
+    trust: bool = False,
+) -> Trained:
+    """A finished run, to predict with, to evaluate elsewhere, or to let a new silo join.
+
+    Args:
+        folder: The run folder.
+        method: The method, where the run was given one of your own that has no name elsewhere.
+        model: The function that makes the network, where the run was given one.
+        trust: Import the code that the folder names as `package:name`.
+    """
+    return Trained(folder, method=method, model=model, trust=trust)

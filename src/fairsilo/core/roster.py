@@ -1,0 +1,77 @@
+"""Who takes part: all that the loop, the server half of a method and the report know of silos. No data, no tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from fairsilo.errors import FairsiloError
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a silo says of itself when it joins: its name, its domain, and how many samples it has."""
+
+    name: str
+    domain: str
+    train: int
+    validation: int
+    test: int
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The silos that train, the unseen silos that only evaluate, and what all of their samples look like.
+
+    Silos are kept in name order, so that the order in which they joined can never change a number.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    shape: tuple[int, ...]  # of one sample
+    dtype: str  # of one sample, such as uint8
+    silos: tuple[Member, ...]
+    unseen: tuple[Member, ...] = ()
+    task: str = "classify"
+
+    def __post_init__(self) -> None:
+        for key in ("silos", "unseen"):
+            object.__setattr__(self, key, in_name_order(getattr(self, key)))
+        names = [member.name for member in (*self.silos, *self.unseen)]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise FairsiloError(f"two silos are called {twice!r}; names must differ")
+
+    def __getitem__(self, name: str) -> Member:
+        for member in (*self.silos, *self.unseen):
+            if member.name == name:
+                return member
+        raise KeyError(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(member.name for member in self.silos)
+
+    @property
+    def unseen_names(self) -> tuple[str, ...]:
+        return tuple(member.name for member in self.unseen)
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The domains of the silos that train, each once."""
+        return tuple(dict.fromkeys(member.domain for member in self.silos))
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Roster:
+        silos, unseen = (tuple(Member(**one) for one in content[key]) for key in ("silos", "unseen"))
+        lists = {key: tuple(content[key]) for key in ("classes", "shape")}
+        return cls(**{**content, **lists, "silos": silos, "unseen": unseen})
+
+
+def in_name_order(members: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(sorted(members, key=lambda one: one.name))

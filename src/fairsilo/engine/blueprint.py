@@ -1,0 +1,192 @@
+"""The plan of a run: all that a silo must know to take part, the same on every engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from fairsilo.config import TrainSettings
+from fairsilo.core import streams
+from fairsilo.core.messages import Request
+from fairsilo.core.method import Facts, Method
+from fairsilo.core.output import as_output
+from fairsilo.core.roster import Roster
+from fairsilo.core.samples import SiloData
+from fairsilo.core.silo import Memory, Silo, prepare
+from fairsilo.core.vectors import FlatModel, Layout, tensors_of
+from fairsilo.errors import FairsiloError
+from fairsilo.methods.text import method, text_of
+from fairsilo.models.backbones import Backbone
+from fairsilo.models.networks import Staged
+from fairsilo.models.registry import build
+from fairsilo.tasks.classify import Classify
+
+ModelMaker = Callable[[int, int], nn.Module]
+
+
+class UnnamedError(FairsiloError):
+    """A plan holds a Python object that cannot be written as text."""
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """All that a silo must know to take part; the same on every engine."""
+
+    method: Method
+    model: str | ModelMaker
+    task: Classify
+    channels: int
+    training: TrainSettings
+    seed: int
+    augment: str = "none"
+    evaluation_batch: int = 256
+    device: str = "cpu"
+    threads: int = 1
+    classes: tuple[str, ...] = ()  # names, for networks that read them
+    precision: str = "float32"  # of a pretrained backbone
+    silos: tuple[str, ...] = ()  # who trains
+    stemmed: bool = False  # silos hold what the network's frozen first stage made of their data
+
+    # ------------------------------------------------------------------------------------------------------- as text
+    def as_text(self) -> str:
+        """All of it as JSON, from which a silo is built anywhere: method, model and settings by their names.
+
+        Raises:
+            UnnamedError: The model or the method is a Python object that has no name elsewhere.
+        """
+        if not isinstance(self.model, str):
+            raise UnnamedError("the model is a Python object")
+        method = text_of(self.method)
+        if method is None:
+            raise UnnamedError(f"the method {self.method.name} has parts that have no name outside this program")
+        content = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+        task, training = (dataclasses.asdict(value) for value in (self.task, self.training))
+        return json.dumps({**content, "method": method, "task": task, "training": training})
+
+    @classmethod
+    def from_text(cls, text: str) -> Blueprint:
+        """The inverse of `as_text`."""
+        content = json.loads(text)
+        lists = {key: tuple(content[key]) for key in ("classes", "silos")}
+        made = {
+            "method": method(content["method"]),
+            "task": Classify(**content["task"]),
+            "training": TrainSettings(**content["training"]),
+        }
+        return cls(**{**content, **lists, **made})
+
+    # -------------------------------------------------------------------------------------------------- the networks
+    def network(self, name: str | ModelMaker) -> nn.Module:
+        if isinstance(name, str):
+            return build(name, self.task.classes, self.channels, self.seed)
+        with streams.ambient(self.seed, "initial weights"):
+            return name(self.task.classes, self.channels)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.classes or tuple(map(str, range(self.task.classes)))
+
+    def _silo_network(self) -> nn.Module:
+        module = self.network(self.model)
+        adaptation = self.method.owners("network")
+        with streams.ambient(self.seed, "adaptation weights"):
+            if adaptation:
+                module = adaptation[0].network(module, self.names)
+            elif isinstance(module, Backbone):
+                module = module.whole()
+        if isinstance(module, Staged):
+            module.stemmed = self.stemmed
+        _set_precision(module, self.precision)
+        return self.method.extended(module, self.seed)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Of the silos' network, with what never leaves them."""
+        return self.start()[0]
+
+    def start(self) -> tuple[Layout, Tensor]:
+        """Layout and initial vector of the silos' network, its tensors of the kinds the method gives them."""
+        module = self._silo_network()
+        layout = self.method.layout(Layout.of(module))
+        return layout, layout.pack(tensors_of(module)).to(self.device)
+
+    def check(self, roster: Roster, server_data: bool, synthetic: bool = False) -> None:
+        """Refuse what the method cannot do with this model and these silos."""
+        model = self.flat()
+        model.eval()
+        self._check_size(model.module, str(self.model), roster)
+        own = self.server_flat()
+        if own:
+            self._check_size(own.module, "the server's model", roster)
+        blank = torch.zeros(1, *roster.shape, dtype=getattr(torch, roster.dtype))
+        features = as_output(model.module(prepare(blank, torch.device(self.device), model.layout.dtype))).features
+        without = tuple(member.name for member in roster.silos if not member.validation)
+        staged = isinstance(model.module, Staged)
+        facts = Facts(
+            layout=model.layout,
+            training=self.training,
+            task=self.task.name,
+            without_validation=without,
+            features=features is not None,
+            trained_features=features is not None and features.requires_grad,
+            server_data=server_data,
+            staged=staged,
+            synthetic=synthetic,
+        )
+        self.method.check(facts)
+
+    def _check_size(self, module: nn.Module, whose: str, roster: Roster) -> None:
+        wanted = next((one.image_size for one in module.modules() if isinstance(one, Backbone)), None)
+        height, width = roster.shape[-2:] if not self.stemmed else (wanted, wanted)
+        if wanted is not None and (height, width) != (wanted, wanted):
+            raise FairsiloError(
+                f"the images are {height}x{width}, and {whose} takes {wanted}x{wanted}; set data.size={wanted}"
+            )
+
+    def flat(self) -> FlatModel:
+        """The silos' network, ready to train."""
+        module = self._silo_network()
+        return FlatModel(module, self.method.layout(Layout.of(module)), self.device)
+
+    def server_flat(self) -> FlatModel | None:
+        """The server's own network, where the method has one."""
+        owner = self.method.owners("server_network")
+        if not owner:
+            return None
+        with streams.ambient(self.seed, "server weights"):
+            module = owner[0].server_network(self.network(self.model), self.names, self.silos)
+        _set_precision(module, self.precision)
+        return FlatModel(module, Layout.of(module), self.device)
+
+    def silo(self, model: FlatModel, data: SiloData, request: Request, memory: Memory) -> Silo:
+        """A silo ready to answer one request, with a copy of its memory.
+
+        The schedule of the learning rate is that of the rounds: what is tuned after one has the whole rate.
+        """
+        return Silo(
+            data=data,
+            model=model,
+            method=self.method,
+            task=self.task,
+            training=self.training.at(request.round) if request.kind == "train" else self.training,
+            memory=memory.copy(),
+            message=request.message,
+            round=request.round,
+            rounds=self.training.rounds,
+            seed=self.seed,
+            untrained=lambda: self.start()[1],  # rarely needed and as large as the model: made on demand
+            augment=self.augment,
+            evaluation_batch=self.evaluation_batch,
+        )
+
+
+def _set_precision(module: nn.Module, precision: str) -> None:
+    for one in module.modules():
+        if isinstance(one, Backbone):
+            one.short_floats = precision == "bfloat16"

@@ -1,0 +1,188 @@
+"""What a silo keeps: its memory between rounds, its own models, and the answers it gave. Only the silo reads it.
+
+In a simulation stores live in memory, are written together with the run's checkpoint and keep no answers. On a machine
+of its own a store has a folder and keeps the answers of the round under way: a request that is repeated after a lost
+connection, or after a restart of either side, gets the stored answer instead of a second step of training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairsilo.core.files import (
+    drop_old,
+    model_path,
+    numbered,
+    numbers,
+    on_device,
+    read_tree,
+    replacing,
+    sync,
+    write_model,
+    write_tree,
+)
+from fairsilo.core.messages import Message, Request, digest
+from fairsilo.core.silo import Memory
+from fairsilo.core.vectors import Layout
+from fairsilo.engine.host import Answer
+from fairsilo.errors import FairsiloError
+
+KEPT = 2  # checkpoints: a kill may leave server and silos one apart
+
+
+@dataclass(frozen=True)
+class _Given:
+    """An answer that was given, what it was an answer to, and what the silo remembered from then on."""
+
+    asked: str  # digest of the request
+    before: str  # digest of the memory it started from
+    message: Message
+    after: Memory
+
+
+class SiloStore:
+    """One silo's own state.
+
+    Args:
+        folder: Where it is written. Without one it lives in memory.
+        answers: Whether answers are kept, to be given again when a request is repeated.
+        device: Where its tensors lie.
+    """
+
+    def __init__(self, folder: Path | None = None, answers: bool = False, device: str = "cpu") -> None:
+        self.folder = folder
+        self.memory = Memory()
+        self.models: dict[str, Tensor] = {}  # its own models (best, last), waiting to be saved
+        self._answers = answers
+        self._device = torch.device(device)
+        self._committed = Memory()  # as of the last checkpoint
+        self._given: dict[int, _Given] = {}  # by number, of the round under way
+        self._under_way: tuple[str, int] | None = None  # run and round of these answers
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._take_up()
+
+    # ----------------------------------------------------------------------------------------------------- one request
+    def given(self, request: Request) -> Message | None:
+        """The stored answer to a request that is repeated; otherwise None, and the memory is what it starts from."""
+        if not self._answers:
+            return None
+        self._begin(request)
+        known = self._given.get(request.number)
+        if known and (known.asked, known.before) == (_asked(request), digest(self.memory)):
+            self.memory = known.after
+            return _copied(known.message)
+        return None
+
+    def _begin(self, request: Request) -> None:
+        """Set the memory to what it was before this request: after the ones with lower numbers of the same round."""
+        if self._under_way != (request.run, request.round):
+            self._forget()
+            self._under_way = (request.run, request.round)
+        earlier = [number for number in self._given if number < request.number]
+        self.memory = self._given[max(earlier)].after if earlier else self._committed
+
+    def accept(self, request: Request, answer: Answer) -> None:
+        """Remember what an answer leaves behind: the memory after it, and the silo's own models."""
+        before, after = self.memory, self.memory if answer.memory is None else answer.memory
+        self.memory = after
+        self.models |= answer.saved or {}
+        if not self._answers or not isinstance(answer.message, Message):
+            return
+        for number in [number for number in self._given if number >= request.number]:  # they followed another answer
+            self._drop(number)
+        self._given[request.number] = _Given(_asked(request), digest(before), _copied(answer.message), after)
+        self._write_answer(request)
+
+    # ----------------------------------------------------------------------------------------------------- checkpoints
+    def commit(self, round_: int, layout: Layout) -> None:
+        """Keep the state after a round, and the silo's own models; the states of the last two commits stay."""
+        self._committed = self.memory
+        self._forget()
+        if self.folder is None:
+            return
+        with replacing(numbered(self.folder, "round", round_)) as beside:
+            write_tree(beside, {"memory": self.memory})
+        drop_old(self.folder, "round", KEPT)
+        self.save_models(self.folder / "models", layout)
+
+    def save_models(self, folder: Path, layout: Layout, silo: str = "own") -> None:
+        for which, vector in self.models.items():
+            write_model(model_path(folder, (which, silo)), vector, layout)
+        self.models = {}
+
+    def restore(self, round_: int) -> None:
+        """Take up what was committed for a round. Before the first commit a silo remembers nothing.
+
+        Raises:
+            FairsiloError: The folder holds no state of that round.
+        """
+        self.models = {}
+        state: dict[str, Any] = {}
+        if self.folder is not None and (round_ or numbers(self.folder, "round")):
+            path = numbered(self.folder, "round", round_)
+            if not path.exists():
+                listed = ", ".join(map(str, numbers(self.folder, "round"))) or "none"
+                raise FairsiloError(f"{self.folder} holds no state of round {round_}; it has the rounds {listed}")
+            state = read_tree(path)["memory"]
+        self.memory = self._committed = memory_of(state, self._device)
+
+    # ------------------------------------------------------------------------------------------------- answers on disk
+    def _write_answer(self, request: Request) -> None:
+        if self.folder is None:
+            return
+        known = self._given[request.number]
+        tree = {
+            "run": request.run,
+            "round": request.round,
+            "asked": known.asked,
+            "before": known.before,
+            "tensors": known.message.tensors,
+            "numbers": known.message.numbers,
+            "after": known.after,
+            "models": self.models,
+        }
+        with replacing(numbered(self.folder, "answer", request.number)) as beside:
+            write_tree(beside, tree)
+
+    def _take_up(self) -> None:
+        """After a restart: the last commit, and the answers given since."""
+        assert self.folder is not None
+        committed = numbers(self.folder, "round")
+        if committed:
+            self.restore(committed[-1])
+        for number in numbers(self.folder, "answer"):
+            tree = on_device(read_tree(numbered(self.folder, "answer", number)), self._device)
+            self._under_way = (tree["run"], tree["round"])
+            message = Message(tree["tensors"], tree["numbers"])
+            self._given[number] = _Given(tree["asked"], tree["before"], message, Memory(tree["after"]))
+            self.models |= tree["models"]
+            self.memory = self._given[number].after
+
+    def _forget(self) -> None:
+        for number in list(self._given):
+            self._drop(number)
+
+    def _drop(self, number: int) -> None:
+        del self._given[number]
+        if self.folder is not None:
+            numbered(self.folder, "answer", number).unlink(missing_ok=True)
+            sync(self.folder)
+
+
+def _asked(request: Request) -> str:
+    return digest([*request.identity, request.kind, request.message])
+
+
+def _copied(message: Message) -> Message:
+    """Whoever gets a message may change its tensors in place, as a running sum does."""
+    return Message({key: tensor.clone() for key, tensor in message.tensors.items()}, dict(message.numbers))
+
+
+def memory_of(tree: dict[str, Any], device: torch.device) -> Memory:
+    return Memory(on_device(tree, device))

@@ -1,0 +1,73 @@
+"""What the engines of a simulation share: silos' stores in memory, written with the run's checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import torch
+
+from fairsilo.core.files import drop_old, numbered, read_tree, replacing, write_tree
+from fairsilo.core.messages import Request
+from fairsilo.core.silo import Memory
+from fairsilo.engine.blueprint import Blueprint
+from fairsilo.engine.host import Answer
+from fairsilo.engine.silo_store import KEPT, SiloStore, memory_of
+from fairsilo.errors import FairsiloError
+
+
+class Simulation:
+    """The stores of silos that all live on this machine.
+
+    Args:
+        plan: What every silo must know.
+        names: Who may be asked.
+        folder: The run folder, for checkpoints and the silos' own models. Without one nothing is written.
+    """
+
+    def __init__(self, plan: Blueprint, names: Iterable[str], folder: Path | None = None) -> None:
+        self.blueprint = plan
+        self.folder = folder
+        self.stores = {name: SiloStore(device=plan.device) for name in names}
+
+    @property
+    def memory(self) -> dict[str, Memory]:
+        """What each silo remembers. Only in a simulation can somebody look."""
+        return {name: store.memory for name, store in self.stores.items() if store.memory}
+
+    @memory.setter
+    def memory(self, memories: Mapping[str, Memory]) -> None:
+        for name, store in self.stores.items():
+            store.memory = memories.get(name, Memory())
+
+    def accept(self, silo: str, request: Request, answer: Answer) -> None:
+        self.stores[silo].accept(request, answer)
+
+    def commit(self, round_: int) -> None:
+        """All silos in one file: a file each would cost a wait for the disk each."""
+        for store in self.stores.values():
+            store.commit(round_, self.blueprint.layout)
+        if self.folder is None:
+            return
+        for name, store in self.stores.items():
+            store.save_models(self.folder / "models" / "personal", self.blueprint.layout, name)
+        place = self.folder / "checkpoint"
+        place.mkdir(parents=True, exist_ok=True)
+        with replacing(numbered(place, "silos", round_)) as beside:
+            write_tree(beside, {name: store.memory for name, store in self.stores.items() if store.memory})
+        drop_old(place, "silos", KEPT)
+
+    def restore(self, round_: int) -> None:
+        for store in self.stores.values():
+            store.restore(0)
+        if self.folder is None:
+            return
+        path = numbered(self.folder / "checkpoint", "silos", round_)
+        if not path.exists():
+            raise FairsiloError(f"{self.folder} has a checkpoint of round {round_}, but not what its silos kept then")
+        device = torch.device(self.blueprint.device)
+        for name, tree in read_tree(path).items():
+            self.stores[name].memory = memory_of(tree, device)
+
+    def close(self) -> None:
+        """Nothing to let go of."""

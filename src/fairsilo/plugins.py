@@ -1,0 +1,79 @@
+"""Code of other packages: entry points of installed ones by name, and anything importable as `package:name`.
+
+Importing runs code. What a user names in a call of `run` or `compare` is imported; what a run folder names is imported
+only if the user says so (`trust`): see `runs.setup.read_experiment`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from fairsilo.errors import FairsiloError
+
+GROUPS = ("fairsilo.methods", "fairsilo.models", "fairsilo.datasets", "fairsilo.tasks")
+_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.\w+)*:[A-Za-z_]\w*(\.\w+)*")
+
+
+def is_reference(text: str) -> bool:
+    """Whether a text has the form `package.module:name`."""
+    return bool(_REFERENCE.fullmatch(text))
+
+
+def imported(text: str, what: str) -> Any:
+    """The object that `package.module:name` names; modules beside the user's configuration are found too.
+
+    Args:
+        text: The reference.
+        what: What it is for, such as "model", for the error.
+
+    Raises:
+        FairsiloError: It cannot be imported.
+    """
+    package, _, name = text.partition(":")
+    try:
+        with _working_directory_importable():
+            found: Any = importlib.import_module(package)
+        for attribute in name.split("."):
+            found = getattr(found, attribute)
+    except (ImportError, AttributeError, ValueError, TypeError, SyntaxError) as problem:
+        raise FairsiloError(f"{what} {text!r} cannot be imported: {problem}") from problem
+    return found
+
+
+@contextmanager
+def _working_directory_importable() -> Iterator[None]:
+    """As with `python -m`, but for the time of one import only."""
+    here = str(Path.cwd())
+    added = here not in sys.path
+    if added:
+        sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if added and here in sys.path:
+            sys.path.remove(here)
+
+
+@cache
+def registered(group: str) -> dict[str, EntryPoint]:
+    """What installed packages offer: name -> entry point, not imported yet."""
+    return {point.name: point for point in entry_points(group=group)}
+
+
+def offered(group: str, name: str, what: str) -> Any:
+    """The object behind an entry point."""
+    point = registered(group)[name]
+    try:
+        return point.load()
+    except Exception as problem:  # the package of somebody else may raise anything
+        raise FairsiloError(
+            f"{what} {name!r} of the package {point.value!r} cannot be imported: {problem}"
+        ) from problem

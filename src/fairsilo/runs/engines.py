@@ -1,0 +1,79 @@
+"""Which engine a run gets, and worker processes that serve several runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from fairsilo.config import Experiment
+from fairsilo.data.federation import Federation
+from fairsilo.engine.base import Engine
+from fairsilo.engine.blueprint import Blueprint
+from fairsilo.engine.loop import Event, Listener
+from fairsilo.engine.processes import CannotTravelError, Pool, Processes
+from fairsilo.engine.sequential import Sequential
+from fairsilo.errors import FairsiloError
+
+EngineMaker = Callable[[Blueprint, Federation, Path], Engine]
+
+
+@contextmanager
+def engines(experiment: Experiment, silos: int, listener: Listener) -> Iterator[EngineMaker]:
+    """Makes engines of the chosen kind; worker processes are started once and serve all of them.
+
+    What cannot be sent to another process (it cannot be pickled) runs in this one, and the listener is told.
+    """
+    settings = experiment.engine
+    kind, workers = engine_kind(experiment, silos)
+    pools: list[Pool] = []
+
+    def make(plan: Blueprint, federation: Federation, folder: Path) -> Engine:
+        if kind == "processes":
+            try:
+                if not pools:
+                    pools.append(Pool(workers))
+                options = {"timeout": settings.timeout, "strict": settings.strict, "folder": folder}
+                return Processes(plan, federation, pools[0], **options)  # type: ignore[arg-type]
+            except CannotTravelError as problem:
+                note = f"silos run one after the other in this process: {problem}"
+                listener(Event("note", 0, experiment.train.rounds, text=note))
+        return Sequential(plan, federation, settings.strict, folder)
+
+    try:
+        with _threads(settings.threads):
+            yield make
+    finally:
+        for pool in pools:
+            pool.close()
+
+
+def engine_kind(experiment: Experiment, silos: int) -> tuple[str, int]:
+    """Which engine, and how many workers it would have."""
+    settings = experiment.engine
+    workers = min(settings.workers or os.cpu_count() or 1, silos)
+    kind = settings.name
+    if kind == "auto":
+        kind = "processes" if workers > 1 and settings.device == "cpu" else "sequential"
+    if settings.precision == "bfloat16" and settings.device == "cpu":
+        raise FairsiloError("engine.precision=bfloat16 is for GPUs; set engine.device=cuda or leave it at float32")
+    if settings.device == "cuda":
+        if kind == "processes":
+            raise FairsiloError("engine.device=cuda is not for the processes engine; set engine.name=sequential")
+        if not torch.cuda.is_available():
+            raise FairsiloError("engine.device is 'cuda', and PyTorch finds no GPU here; set device=cpu")
+    return kind, workers
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Torch at a fixed number of threads, as in the workers: results do not depend on the machine's cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,46 @@
+"""One process writes a run folder at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from fairsilo.errors import FairsiloError
+
+LOCK, OWNER = (
+    ".lock",
+    ".owner",
+)  # the lock itself goes with its process, also by a kill; the second file says whose it is
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a run folder for as long as the block runs.
+
+    Raises:
+        FairsiloError: Another process holds it.
+    """
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise FairsiloError(f"{folder} is in use by {_owner(folder)}; wait until that run ends, or stop it") from None
+    try:
+        (folder / OWNER).write_text(json.dumps({"process": os.getpid(), "host": socket.gethostname()}))
+        yield
+    finally:
+        lock.release()
+
+
+def _owner(folder: Path) -> str:
+    try:
+        found = json.loads((folder / OWNER).read_text())
+        return f"process {found['process']} on {found['host']}"
+    except (OSError, ValueError, KeyError):
+        return "another process"

@@ -1,0 +1,214 @@
+"""What a run is made of: data, method, model and engine, put together from its settings and checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from fairsilo import config
+from fairsilo.config import Experiment
+from fairsilo.core.method import Method
+from fairsilo.core.part import Part
+from fairsilo.core.roster import Roster
+from fairsilo.core.samples import Split
+from fairsilo.core.vectors import tensors_of
+from fairsilo.data import load
+from fairsilo.data.federation import Federation, federate
+from fairsilo.data.newcomer import read_newcomer
+from fairsilo.data.synthetic import check_synthetic, leaving, like, make_synthetic
+from fairsilo.engine.blueprint import Blueprint, ModelMaker
+from fairsilo.engine.features import Shelf
+from fairsilo.errors import FairsiloError
+from fairsilo.methods import catalogue
+from fairsilo.methods.text import method as method_of
+from fairsilo.methods.text import references, text_of
+from fairsilo.models.registry import names_code
+from fairsilo.runs.engines import engine_kind
+from fairsilo.tasks.classify import Classify
+
+
+@dataclass(frozen=True)
+class Objects:
+    """What was given as a Python object: the configuration cannot name it, so a resumed run must be given it again."""
+
+    federation: Federation | None = None
+    model: ModelMaker | None = None
+    methods: Mapping[str, Method] = field(default_factory=dict)  # by the text that stands for it in the configuration
+
+    def method(self, text: str) -> Method:
+        return self.methods[text] if text in self.methods else method_of(text)
+
+    def kinds(self, text: str) -> list[str]:
+        """The kinds of objects that a run with this method has."""
+        given = {"federation": self.federation is not None, "model": self.model is not None}
+        return [kind for kind, is_given in {**given, "method": text in self.methods}.items() if is_given]
+
+
+def as_method(given: Method | Part) -> Method:
+    return Method((given,), given.name) if isinstance(given, Part) else given
+
+
+def named_method(given: str | Method | Part) -> tuple[str, dict[str, Method]]:
+    """The text that stands for a method in a configuration; and, where no text can, the method under that name."""
+    if isinstance(given, str):
+        return given, {}
+    made = as_method(given)
+    text = text_of(made)
+    return (text, {}) if text is not None else (made.name, {made.name: made})
+
+
+def read_experiment(folder: Path, trust: bool = False) -> Experiment:
+    """The configuration of a run folder.
+
+    Raises:
+        FairsiloError: There is none, or it names code to import (`package:name`) and `trust` is off.
+    """
+    if not (folder / "config.yaml").exists():
+        raise FairsiloError(f"{folder} is no run folder: it has no config.yaml")
+    experiment = config.experiment(config.read_yaml(folder / "config.yaml"))
+    methods = [name for text in (experiment.method, experiment.baseline) if text for name in references(text)]
+    code = [*methods, *([experiment.model] if names_code(experiment.model) else [])]
+    if code and not trust:
+        raise FairsiloError(
+            f"{folder} names code that would be imported and run: {', '.join(code)}; "
+            "if you trust it, say so with --trust (in Python: trust=True)"
+        )
+    return experiment
+
+
+def federation_of(experiment: Experiment) -> Federation:
+    data = experiment.data
+    dataset = load(
+        name=data.name, folder=data.folder, packed=data.packed, size=data.size, seed=data.seed, domains=data.domains
+    )
+    return federate(
+        dataset,
+        held_out=data.held_out,
+        silos_per_domain=data.silos_per_domain,
+        dif=data.dif,
+        order=data.domains,
+        validation=data.validation,
+        test=data.test,
+        seed=data.seed,
+    )
+
+
+def synthetic_of(
+    experiment: Experiment, roster: Roster, folder: Path | None = None, shelf: Shelf | None = None
+) -> dict[str, Split]:
+    """Silo -> labelled images in its style, from the generator that the settings name.
+
+    What takes long to make is kept in the run's folder, and on the shelf for the other runs of this process.
+    """
+    data = experiment.data
+    if data.synthetic is None:
+        return {}
+    shared = None if shelf is None else shelf.found
+    settings = (data.synthetic_share, data.synthetic_bad, data.seed)
+    return make_synthetic(data.synthetic, roster, *settings, folder and folder / "synthetic", shared)
+
+
+def sends_of(experiment: Experiment, method: Method) -> tuple[str, ...]:
+    """What silos give away besides the model, in words: for the method, and for images made in their style."""
+    return (*method.sends, *leaving(experiment.data.synthetic)) if experiment.data.synthetic else method.sends
+
+
+def server_data_of(experiment: Experiment, roster: Roster, synthetic: dict[str, Split] | None = None) -> Split | None:
+    """All images given to the server, whatever their domain (if they have one), with the federation's class numbers.
+
+    Where no folder is given, the synthetic images of all silos.
+    """
+    path = experiment.data.server
+    if path is None:
+        if not synthetic:
+            return None
+        made = [synthetic[name] for name in sorted(synthetic)]
+        return Split(torch.cat([one.inputs for one in made]), torch.cat([one.targets for one in made]))
+    if not Path(path).exists():  # read_newcomer would take a name such as glyphs for the embedded federation
+        raise FairsiloError(
+            f"data.server={path} does not exist; give PATH/class/image, PATH/domain/class/image or packed files"
+        )
+    size = max(roster.shape[-2:])
+    domains = read_newcomer(path, roster.classes, size).values()
+    targets = torch.cat([domain.targets for domain in domains])
+    for number, name in enumerate(roster.classes):
+        if not (targets == number).any():
+            raise FairsiloError(f"data.server={path} has no image of the federation's class {name!r}")
+    return Split(torch.cat([like(domain.inputs, roster) for domain in domains]), targets)
+
+
+def check(experiment: Experiment, roster: Roster, objects: Objects | None = None) -> None:
+    """Refuse what cannot run before anything is written."""
+    check_data(experiment, roster)
+    check_methods(experiment, roster, objects)
+
+
+def check_methods(experiment: Experiment, roster: Roster, objects: Objects | None = None) -> None:
+    """The method, and the baseline where there is one, with this model and these silos."""
+    data = experiment.data
+    made = data.synthetic is not None
+    for name in filter(None, (experiment.method, experiment.baseline)):
+        model = catalogue.model_for(name) if experiment.model == "auto" else experiment.model
+        plan = plan_of(dataclasses.replace(experiment, method=name, model=model), roster, objects)
+        plan.check(roster, data.server is not None or made, made)
+
+
+def check_data(experiment: Experiment, roster: Roster) -> None:
+    """The engine, and what is given or made besides the silos' data: the same for every method."""
+    engine_kind(experiment, len(roster.silos) + len(roster.unseen))
+    data = experiment.data
+    server_data_of(experiment, roster)
+    if data.synthetic is not None:
+        check_synthetic(data.synthetic, roster, data.synthetic_share, data.synthetic_bad, data.seed)
+
+
+def resolved(experiment: Experiment, roster: Roster, given: bool = False) -> Experiment:
+    """`auto` replaced by what it came to, and the data's own name where they were given as an object: what is saved."""
+    held_out = "+".join(dict.fromkeys(member.domain for member in roster.unseen)) or "-"
+    model = catalogue.model_for(experiment.method) if experiment.model == "auto" else experiment.model
+    data = dataclasses.replace(experiment.data, held_out=held_out)
+    if given:
+        data = dataclasses.replace(data, name=roster.name, folder=None, packed=None)
+    return dataclasses.replace(experiment, model=model, data=data)
+
+
+# ------------------------------------------------------------------------------------------------------------ the plan
+def plan_of(experiment: Experiment, roster: Roster, objects: Objects | None = None) -> Blueprint:
+    """What every silo must know, from the settings and from what the silos' samples look like."""
+    objects = objects or Objects()
+    return Blueprint(
+        method=objects.method(experiment.method),
+        model=objects.model or experiment.model,
+        task=Classify(len(roster.classes), experiment.evaluate.metric),
+        classes=roster.classes,
+        silos=roster.names,
+        channels=roster.shape[0] if roster.shape else 1,
+        training=experiment.train,
+        seed=experiment.seed,
+        augment=experiment.data.augment,
+        evaluation_batch=experiment.evaluate.batch,
+        device=experiment.engine.device,
+        precision=experiment.engine.precision,
+        threads=experiment.engine.threads,
+    )
+
+
+def sizes_of(plan: Blueprint) -> dict[str, int]:
+    """Bytes of what is sent of the model, and of the whole of it."""
+    module = plan.flat().module
+    whole = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(module).values())
+    layout = plan.layout.wire
+    return {"bytes_sent": layout.size * layout.dtype.itemsize, "bytes_model": whole}
+
+
+def fingerprint(plan: Blueprint, roster: Roster) -> str:
+    """What a checkpoint only fits: the silos with their sizes, the classes, the model's tensors."""
+    silos = [(one.name, one.train, one.validation, one.test) for one in roster.silos]
+    facts = json.dumps([silos, roster.unseen_names, roster.classes, plan.layout.describe()])
+    return hashlib.sha256(facts.encode()).hexdigest()[:16]
