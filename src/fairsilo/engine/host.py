@@ -192,7 +192,3 @@ def _reason(problem: Exception) -> str:
     frames = traceback.extract_tb(problem.__traceback__)
     where = f" ({frames[-1].name}, line {frames[-1].lineno})" if frames else ""
     return f"{type(problem).__name__}: {problem}{where}"
-
-
-def use_threads(count: int) -> None:
-    torch.set_num_threads(count)
