@@ -379,6 +379,63 @@ def test_ablations_change_what_they_should_and_only_that(clip: str, silos: Feder
     assert same(run(unscored, silos, made, once)[1], ran(quality=False))
 
 
+def test_the_servers_copies_of_the_silos_models_take_adams_first_step(
+    clip: str, silos: Federation, made: dict[str, Split]
+) -> None:
+    """One step of Adam moves a weight by its rate, whatever the gradient; statistics alone would not."""
+    once = dataclasses.replace(TRAINING, rounds=1)
+    still = kept(run(fedag(clip, server_epochs=0), silos, made, once)[1])["models"]
+    _, loop = run(fedag(clip, server_epochs=1, server_batch=12, server_lr=0.01), silos, made, once)
+    width = loop.server.silo_layout.parameters
+    for name, model in kept(loop)["models"].items():
+        steps = (model - still[name])[:width].abs()
+        torch.testing.assert_close(steps.max(), torch.tensor(0.01), rtol=1e-3, atol=0)
+        # all but a bias before a normalisation, whose gradient is rounding, and units that never answer
+        assert float((steps > 0.009).float().mean()) > 0.8
+
+
+def test_a_score_belongs_to_its_image(clip: str, silos: Federation, made: dict[str, Split]) -> None:
+    """With all the weight on image 2 mutual learning is about image 2, wherever it stands in a batch."""
+    _, loop = run(fedag(clip), silos, made, dataclasses.replace(TRAINING, rounds=1))
+    server, part = loop.server, fedag(clip, cross=False).parts[1]
+    assert isinstance(part, DomainAdapters)
+    assert server.network is not None
+    flat, bank = part._bank(server)
+    flat.load(server.vector)
+    copy = server.network()
+    copy.load(kept(loop)["models"]["b"])
+    copy.eval()
+    for position, chosen in ((1, [4, 2, 7]), (0, [2, 9]), (2, [11, 10, 2])):
+        picked = torch.tensor(chosen)
+        inputs = prepare(made["b"].inputs[picked], torch.device("cpu"), torch.float32)
+        phi = bank.logits(bank.adapted(bank.stem_in_blocks(inputs)))[1]
+        theta = copy.module(inputs)
+        theta = theta.prediction if isinstance(theta, Output) else theta
+        each = (divergence(theta, phi) + divergence(phi, theta)) / 2
+        found = part._loss(server, bank, "b", picked, copy, F.one_hot(torch.tensor(2), 12).float())
+        expected = each[position] + F.cross_entropy(phi, made["b"].targets[picked])
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+        assert not torch.allclose(each, each[position], rtol=1e-2)  # another image would give another number
+
+
+def test_a_silo_scores_images_in_their_order(clip: str, silos: Federation, made: dict[str, Split]) -> None:
+    _, loop = run(fedag(clip), silos, made, dataclasses.replace(TRAINING, rounds=1))
+    data, images = silos["a"], made["a"]
+    silo = loop.blueprint.silo(loop.blueprint.flat(), data, Request("train", 1, Message()), Memory())
+    model = loop.engine.memory["a"]["momentum-start"]["model"]  # as it was when the images were scored
+    seen, drawn = (
+        silo.reference(prepare(split.inputs, torch.device("cpu"), torch.float32), model).features
+        for split in (data.train, images)
+    )
+    assert seen is not None
+    assert drawn is not None
+    means = torch.stack([seen[data.train.targets == label].mean(0) for label in range(3)])
+    expected = [
+        float(F.cosine_similarity(one, means[label], dim=0)) for one, label in zip(drawn, images.targets, strict=True)
+    ]
+    assert kept(loop)["quality"]["a"].tolist() == pytest.approx(expected, rel=1e-4)
+
+
 def test_every_image_counts_once_an_epoch_but_a_last_one_alone(clip: str, silos: Federation) -> None:
     part = DomainAdapters(backbone=clip, server_batch=5)
     for count, expected in ((12, [5, 5, 2]), (11, [5, 5]), (5, [5]), (2, [2]), (1, [1])):

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -299,6 +300,25 @@ def test_clusters_keep_their_numbers_and_centres() -> None:
     assert torch.equal(centres_of(rows, torch.tensor([0, 0, 1])), expected[[0, 2]])
 
 
+# two stretched types: along the lines y = x and y = x + 4
+STRETCHED = torch.tensor([[0.5 * step, 0.5 * step + side] for side in (0.0, 4.0) for step in range(8)])
+
+
+@pytest.mark.parametrize("covariance", ["diag", "spherical", "tied", "full"])
+def test_the_shape_of_a_cluster_is_the_one_that_was_asked_for(covariance: str) -> None:
+    """Only shapes that may be tilted find the two lines; the others cut across them."""
+    names = tuple("abcdefghijklmnop")
+    part = Clustering(clusters=2, covariance=covariance)
+    messages = [Message({"clustering.representation": row}) for row in STRETCHED]
+    server: Any = SimpleNamespace(
+        memory=Memory(), facts={}, domains=2, note=print, stream=lambda *_: torch.Generator().manual_seed(0)
+    )
+    layout: Any = None
+    part.collect(server, Updates(names, torch.zeros(16, 1), torch.ones(16), messages, layout))
+    found = [server.facts["clusters"][name] for name in names]
+    assert (found in ([0] * 8 + [1] * 8, [1] * 8 + [0] * 8)) == (covariance in ("tied", "full"))
+
+
 def test_clustering_accuracy_by_hand() -> None:
     types = dict(zip("abcdef", "xxyyyz", strict=True))
     assert clustering_accuracy(dict.fromkeys("abcdef", 0), types) == 3 / 6
@@ -418,6 +438,30 @@ def test_by_default_as_many_types_are_looked_for_as_silos_have_domains(vit: str,
         found = loop.server.memory["clustering"]["clusters"]
         assert len(set(found.values())) == expected
         assert clustering_accuracy(found, TYPES) == 1
+
+
+def test_features_are_contrasted_with_the_received_and_the_previous_model(vit: str, people: Federation) -> None:
+    """RA tells z of the received model from z of the silo's own last one; the two are different models here."""
+    how = Method((GroupPrompts(gc_weight=0.0, ra_weight=2.0, temperature=0.5), *FEDGCR.parts[1:]), "fedgcr")
+    silo = silo_of(how, vit, people["a"], round_=2)
+    stream = torch.Generator().manual_seed(3)
+    local, previous = (silo.start + 0.3 * torch.randn(len(silo.start), generator=stream) for _ in range(2))
+    batch = silo.batch(people["a"].train, torch.arange(6))
+    outputs = {
+        key: silo.reference(batch.inputs, one) for key, one in (("l", local), ("r", silo.start), ("p", previous))
+    }
+    z, received, earlier = (F.normalize(output.features, dim=1) for output in outputs.values())
+    expected = F.softplus(((z * earlier).sum(1) - (z * received).sum(1)) / 0.5).mean()
+    assert not torch.allclose(received, earlier, atol=1e-2)
+    part = how.parts[0]
+    assert float(part.loss(silo, torch.tensor(1.0), outputs["l"], batch)) == 1  # nothing to compare with in round 1
+    silo.memory.of(part)["previous"] = previous
+    silo.scratch["clusters"] = Known(torch.eye(2, 16), 0, torch.ones(16))
+    found = part.loss(silo, torch.tensor(1.0), outputs["l"], batch)
+    torch.testing.assert_close(found, 1 + 2 * expected)
+    silo.model.load(local)
+    part.finish(silo, Message())
+    assert torch.equal(silo.memory.of(part)["previous"], local)
 
 
 # -------------------------------------------------------------------------------------------------------------- weights
