@@ -12,7 +12,7 @@ from fairsilo.analysis.metrics import HEADLINES, by_held_out, compare_cells, hea
 from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import cells, document, heads, listed, paragraph, points, ranges, section, table
 from fairsilo.report.charts import signed, text, usable
-from fairsilo.report.tables import SELECTIONS
+from fairsilo.report.tables import SELECTIONS, comparison_csv, comparison_latex
 from fairsilo.runs.comparison import composed
 from fairsilo.runs.folder import Store
 
@@ -22,8 +22,11 @@ STRONGEST = 42  # percent of the series colour in the best cell: text on it stay
 
 
 def write_comparison(folder: Path) -> Path:
-    """Write `comparison.html` beside the comparison's `comparison.json`."""
-    return Store(folder).write_text("comparison.html", page(read_comparison(folder)))
+    """Write the page beside the comparison's `comparison.json`, and its tables for spreadsheets and papers."""
+    content, store = read_comparison(folder), Store(folder)
+    store.write_text("comparison.csv", comparison_csv(content))
+    store.write_text("comparison.tex", comparison_latex(content))
+    return store.write_text("comparison.html", page(content))
 
 
 def read_comparison(folder: Path) -> dict[str, Any]:

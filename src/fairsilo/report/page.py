@@ -28,7 +28,7 @@ from fairsilo.report.blocks import (
     table,
 )
 from fairsilo.report.charts import duration, plain, text
-from fairsilo.report.figures import Drawn, figures_in
+from fairsilo.report.figures.files import Drawn, figures_in
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
 from fairsilo.runs.folder import Store
 
@@ -60,6 +60,17 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
     summary = summarise(rows, info.get("about", "global"), rules.get("selection", "last"), int(rules.get("ddof", 0)))
     named = info.get("method") or (like.config.get("baseline") if like else config.get("method"))
     return Run(str(named or "unknown method"), info, config, rows, store.rows("rounds"), summary)
+
+
+def read_results(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Method and summary of a run and, where there is one, of its baseline."""
+    if not _holds_run(folder):
+        raise FairsiloError(f"{folder} is no run folder: it holds neither results nor a configuration")
+    places = [place for place in (folder, folder / "baseline") if (place / "summary.json").exists()]
+    if not places:
+        raise FairsiloError(f"{folder} has no results yet; `fairsilo resume {folder}` goes on with it")
+    stores = [Store(place) for place in places]
+    return [(str(store.read_json("run.json")["method"]), store.read_json("summary.json")) for store in stores]
 
 
 def usable_row(row: Mapping[str, Any]) -> bool:

@@ -240,6 +240,9 @@ def _run_both(
         except StoppedError:
             write_report(folder)
             raise
+        except (KeyboardInterrupt, OSError) as problem:
+            problem.add_note(f"`fairsilo resume {folder}` goes on from the last complete round")
+            raise
     write_report(folder)
     return result
 
