@@ -297,6 +297,7 @@ def _run_one(
         "shape": list(shape_of(federation)),
         "silos": list(federation.names),
         "unseen": list(federation.unseen_names),
+        "test_classes": classes_tested(federation),
         "fingerprint": mark,
         "features": prepared.said,
         **_sizes(plan),
@@ -315,12 +316,12 @@ def _run_one(
         seconds = earlier + time.perf_counter() - begun
         store.write_json("run.json", {"status": "stopped", **facts, "seconds": seconds, "message": message})
         if isinstance(problem, StoppedError):
-            _write_summary(store, experiment, loop.history.rows, method.about)
+            _write_summary(store, experiment, loop.history.rows, method.about, classes_tested(federation))
         raise
     clusters = loop.server.memory.get("clustering", {}).get("clusters")
     types = {silo.name: silo.domain for silo in federation.silos}
     found = {CLUSTERED: clustering_accuracy(clusters, types)} if clusters else {}
-    summary = _write_summary(store, experiment, history.rows, method.about, found)
+    summary = _write_summary(store, experiment, history.rows, method.about, classes_tested(federation), found)
     facts |= found
     seconds = earlier + time.perf_counter() - begun
     store.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
@@ -336,6 +337,15 @@ def blueprint(experiment: Experiment, federation: Federation, maker: ModelMaker 
 def shape_of(federation: Federation) -> tuple[int, ...]:
     """Of one sample."""
     return tuple(federation.silos[0].train.inputs.shape[1:])
+
+
+def classes_tested(federation: Federation) -> dict[str, list[int]]:
+    """Silo -> samples of each class in its test data: what guessing would reach follows from them."""
+    silos = (*federation.silos, *federation.unseen)
+    found = {silo.name: silo.test.targets for silo in silos if len(silo.test)}
+    return {
+        name: torch.bincount(targets, minlength=len(federation.classes)).tolist() for name, targets in found.items()
+    }
 
 
 def plan_of(
@@ -390,9 +400,12 @@ def _write_summary(
     experiment: Experiment,
     rows: Sequence[dict[str, Any]],
     about: str,
+    counts: Mapping[str, Sequence[int]],
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    summary = {**summarise(rows, about, experiment.evaluate.selection, experiment.evaluate.ddof), **(more or {})}
+    rules = experiment.evaluate
+    found = summarise(rows, about, rules.selection, rules.ddof, metric=rules.metric, counts=counts)
+    summary = {**found, **(more or {})}
     store.write_json("summary.json", summary)
     return summary
 

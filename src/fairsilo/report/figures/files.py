@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import inspect
-import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +15,7 @@ from fairsilo.analysis.diagnostics.replay import Replay
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.report.figures.drawing import rendered
 from fairsilo.report.figures.registry import FIGURES
+from fairsilo.report.spreadsheet import csv_text
 from fairsilo.runs.folder import Store
 
 
@@ -52,7 +51,7 @@ def write_figure(name: str, replay: Replay, folder: Path, **options: Any) -> lis
     beside.write_bytes(png)
     beside.replace(image)
     return [
-        store.write_text(f"{name}.csv", csv_text(rows)),
+        store.write_text(f"{name}.csv", csv_text(list(rows[0]), rows)),
         store.write_text(f"{name}.svg", svg),
         image,
         store.write_json(f"{name}.json", {"title": diagram.title, "about": diagram.about}),
@@ -103,11 +102,3 @@ def _read_about(path: Path) -> dict[str, str] | None:
         return None
     fits = isinstance(content, dict) and all(isinstance(content.get(key), str) for key in ("title", "about"))
     return content if fits else None
-
-
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
