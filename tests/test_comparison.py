@@ -307,7 +307,9 @@ def check_numbers(content: dict[str, Any], shown: str) -> None:
         ):
             found = row[key]
             spread = f" ± {points(found['std'])}" if found["std"] is not None else ""
-            assert mean_ == (points(found["mean"]) + spread if found["mean"] is not None else "–")
+            beside = f" mean {points(row['at_home']['mean'])}" if key == "fairness" else ""
+            beside += " ≈ chance" if found["at_chance"] else ""
+            assert mean_ == (points(found["mean"]) + spread + beside if found["mean"] is not None else "–")
             assert (difference == "") == (found["difference"] is None)
             if difference:
                 assert float(difference.split()[0].replace("−", "-")) == pytest.approx(
@@ -316,7 +318,7 @@ def check_numbers(content: dict[str, Any], shown: str) -> None:
     for cell, line in zip(content["cells"], rows_of(part(shown, "runs"), 0), strict=True):
         even = cell["summary"]["fairness"]["global"]
         assert line[:3] == [cell["method"], cell["held_out"], str(cell["seed"])]
-        assert line[6:8] == [f"{100 * even['mean']:.2f}", f"{100 * even['std_domains']:.2f}"]
+        assert line[7:9] == [f"{100 * even['mean']:.2f}", f"{100 * even['std_domains']:.2f}"]
     if content.get("grid"):
         check_heat(content, part(shown, "grid"))
 
@@ -329,7 +331,9 @@ def check_heat(content: dict[str, Any], shown: str) -> None:
             for column, cell in zip(grid.columns, line[1:], strict=True):
                 runs = [one["summary"] for one in content["cells"] if one["method"] == composed(row, column)]
                 large, small = (mean(run["fairness"]["global"][which] for run in runs) for which in (key, other))
-                assert re.sub(r"^[RC]+ ", "", cell) == f"{points(large)} {('Std', 'Avg')[place]} {points(small)}"
+                guessed = any(run["fairness"]["global"].get("at_chance") for run in runs)
+                numbers = f"{points(large)} {('Std', 'Avg')[place]} {points(small)}" + (" ≈ chance" if guessed else "")
+                assert re.sub(r"^[RC]+ ", "", cell) == numbers
 
 
 GRID = Grid(("fedavg", "fedprox", "scaffold"), ("", "afl", "fedheal"))

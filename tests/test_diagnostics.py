@@ -10,8 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairsilo.analysis import diagnostics
-from fairsilo.analysis.diagnostics import Replay
+from fairsilo.analysis.diagnostics.a_distance import a_distance, proxy_a_distance
+from fairsilo.analysis.diagnostics.aggregation import aggregate
+from fairsilo.analysis.diagnostics.attention import attention
+from fairsilo.analysis.diagnostics.gap_variance import gap_variance
+from fairsilo.analysis.diagnostics.loss_surface import Plane, loss_surface
+from fairsilo.analysis.diagnostics.replay import Replay
+from fairsilo.analysis.diagnostics.t_sne import t_sne
+from fairsilo.analysis.diagnostics.update_consistency import update_consistency
+from fairsilo.analysis.diagnostics.weight_gap import Trend, trend, weight_gap
 from fairsilo.core.vectors import AVERAGED, BUFFER, COUNTER, PARAMETER, Layout, Slot
 from fairsilo.errors import FairsiloError
 
@@ -109,7 +116,7 @@ def test_gaps_of_quadratic_losses() -> None:
     centres = {"a": vector(0, 0, 0), "b": vector(4, 0, 0), "c": vector(0, 4, 0)}
     models = {"a": vector(1, 0, 0), "b": vector(3, 0, 0), "c": vector(0, 2, 0)}
     replay = Fake([models], lambda model, silo: 0.5 * float((model - centres[silo]).square().sum()))
-    by_rule = {item.rule: item for item in diagnostics.gap_variance(replay).found}
+    by_rule = {item.rule: item for item in gap_variance(replay).found}
 
     assert by_rule["FedAvg"].weights == pytest.approx({"a": 0.1, "b": 0.2, "c": 0.7})
     # the mean is (0.7, 1.4, 0): losses 1.225, 6.425, 3.625; the silos' own 0.5, 0.5, 2
@@ -122,7 +129,7 @@ def test_gaps_of_quadratic_losses() -> None:
 
 
 def test_linear_gaps_become_equal_under_faa() -> None:
-    found = diagnostics.gap_variance(linear_replay()).found
+    found = gap_variance(linear_replay()).found
     # slope_i (1 - a_i) = G for all and sum a_i = 1 give G = (M - 1) / sum 1/slope_i
     common = 2 / (1 + 1 / 1.2 + 1 / 2)
     for item in (item for item in found if item.rule == "FAA"):
@@ -136,7 +143,7 @@ def test_linear_gaps_become_equal_under_faa() -> None:
 
 
 def test_ga_uses_new_weights_in_the_next_round() -> None:
-    first, second = (item for item in diagnostics.gap_variance(linear_replay(2)).found if item.rule == "GA")
+    first, second = (item for item in gap_variance(linear_replay(2)).found if item.rule == "GA")
     assert first.weights == pytest.approx(dict.fromkeys(NAMES, 1 / 3))
     assert first.gaps == pytest.approx({"a": 2 / 3, "b": 0.8, "c": 4 / 3})
     # gap over the largest: 1/2, 3/5, 1; the step of round 1 of 2 is 0.2 + 0.2/2 = 0.3, a third of it for each of three
@@ -147,7 +154,7 @@ def test_ga_uses_new_weights_in_the_next_round() -> None:
 
 def test_an_absent_silo_keeps_its_weight() -> None:
     without = {"a": UNITS["a"], "b": UNITS["b"]}
-    found = diagnostics.gap_variance(Fake([UNITS, without, {}, UNITS], linear)).found
+    found = gap_variance(Fake([UNITS, without, {}, UNITS], linear)).found
     by_round = {item.round: item.weights for item in found if item.rule == "FAA"}
     assert list(by_round) == [1, 2, 4]
     # of two, equal gaps are 1 (1 - a) = 1.2 a
@@ -157,12 +164,12 @@ def test_an_absent_silo_keeps_its_weight() -> None:
 
 def test_counters_take_the_maximum() -> None:
     layout = Layout([Slot("w", (1,), PARAMETER), Slot("n", (), COUNTER)], F64)
-    merged = diagnostics.aggregate(layout, [vector(1, 3), vector(2, 5)], vector(0.25, 0.75))
+    merged = aggregate(layout, [vector(1, 3), vector(2, 5)], vector(0.25, 0.75))
     assert merged.tolist() == [1.75, 5.0]
 
 
 def test_rows_of_the_gap_variance() -> None:
-    rows = diagnostics.gap_variance(linear_replay(1)).rows()
+    rows = gap_variance(linear_replay(1)).rows()
     assert len(rows) == 9
     assert rows[0] == {
         "round": 1,
@@ -178,7 +185,7 @@ def test_rows_of_the_gap_variance() -> None:
 # ---------------------------------------------------------------------------------------- weights against gaps
 @pytest.mark.parametrize("sweep", [0, 2])
 def test_linear_gaps_lie_on_a_falling_line(sweep: int) -> None:
-    found = diagnostics.weight_against_gap(linear_replay(4), sweep=sweep)
+    found = weight_gap(linear_replay(4), sweep=sweep)
     for silo, line in found.by_silo.items():
         assert line.slope == pytest.approx(-SLOPES[silo])
         assert line.intercept == pytest.approx(0, abs=1e-12)
@@ -195,7 +202,7 @@ def test_equal_slopes_lie_on_one_line() -> None:
         own = float(model[NAMES.index(silo)])
         return 2 - 0.7 * own + (extra[silo] if own < 1 else 0.0)
 
-    found = diagnostics.weight_against_gap(Fake([UNITS] * 3, loss))
+    found = weight_gap(Fake([UNITS] * 3, loss))
     assert found.overall.slope == pytest.approx(-0.7)
     assert found.overall.pearson == pytest.approx(-1)
     # G = extra + 0.7 * 2/3 over the largest, times 0.2 (1 + 1/3) / 3
@@ -210,7 +217,7 @@ def test_one_weight_at_a_time_moves_by_parts_of_the_step() -> None:
     def loss(model: Tensor, silo: str) -> float:
         return float((model - UNITS[silo]).square().sum())
 
-    found = diagnostics.weight_against_gap(Fake([UNITS], loss), sweep=2)
+    found = weight_gap(Fake([UNITS], loss), sweep=2)
     # the step of round 1 of 1 is 0.4, a third of it for each of three silos
     steps = [-0.4 / 3, -0.2 / 3, 0.2 / 3, 0.4 / 3]
     assert [item.weight_change for item in found.changes] == pytest.approx(steps * 3)
@@ -220,30 +227,30 @@ def test_one_weight_at_a_time_moves_by_parts_of_the_step() -> None:
 
 def test_a_sweep_stays_on_the_simplex_and_in_the_rounds_asked_for() -> None:
     alone = Fake([{"a": UNITS["a"]}], linear, silos=("a",))
-    assert diagnostics.weight_against_gap(alone, sweep=1).changes == ()
-    found = diagnostics.weight_against_gap(linear_replay(4), step_size=3.0, sweep=1, rounds=[2]).changes
+    assert weight_gap(alone, sweep=1).changes == ()
+    found = weight_gap(linear_replay(4), step_size=3.0, sweep=1, rounds=[2]).changes
     assert {item.round for item in found} == {2}
     # a step of 1 each way is cut to the room there is: from the weights of equal gaps down to 0 and up to 1
     common = 2 / (1 + 1 / 1.2 + 1 / 2)
     room = [change for slope in SLOPES.values() for change in (common / slope - 1, common / slope)]
     assert [item.weight_change for item in found] == pytest.approx(room)
     with pytest.raises(FairsiloError, match="round 9 were not kept"):
-        diagnostics.weight_against_gap(linear_replay(), rounds=[9])
+        weight_gap(linear_replay(), rounds=[9])
 
 
 def test_a_trend_by_hand_and_of_constant_data() -> None:
-    line = diagnostics.trend([0, 1, 2, 3], [1, 3, 2, 6])
+    line = trend([0, 1, 2, 3], [1, 3, 2, 6])
     assert line.slope == pytest.approx(1.4)
     assert line.intercept == pytest.approx(0.9)
     assert line.pearson == pytest.approx(7 / math.sqrt(5 * 14))
-    assert diagnostics.trend([2, 2, 2], [1, 2, 3]) == diagnostics.Trend(None, None, None)
-    assert diagnostics.trend([1, 2, 3], [0.5, 0.5, 0.5]) == diagnostics.Trend(0.0, 0.5, None)
-    assert diagnostics.trend([], []) == diagnostics.trend([1], [1]) == diagnostics.Trend(None, None, None)
+    assert trend([2, 2, 2], [1, 2, 3]) == Trend(None, None, None)
+    assert trend([1, 2, 3], [0.5, 0.5, 0.5]) == Trend(0.0, 0.5, None)
+    assert trend([], []) == trend([1], [1]) == Trend(None, None, None)
 
 
 def test_equal_gaps_move_nothing_and_give_no_line() -> None:
     same = Fake([UNITS] * 2, lambda model, silo: 1 - float(model[NAMES.index(silo)]))
-    found = diagnostics.weight_against_gap(same)
+    found = weight_gap(same)
     assert found.overall.pearson is None
     assert all(line.slope is None for line in found.by_silo.values())
 
@@ -254,30 +261,30 @@ def cloud(count: int, centre: float, seed: int, width: int = 5) -> Tensor:
 
 
 def test_a_distance_of_separable_and_of_equal_sets() -> None:
-    assert diagnostics.proxy_a_distance(cloud(100, 0, 1), cloud(100, 30, 2), seed=0) == 2
-    assert diagnostics.proxy_a_distance(cloud(2000, 0, 1), cloud(2000, 0, 2), seed=0) < 0.15
+    assert proxy_a_distance(cloud(100, 0, 1), cloud(100, 30, 2), seed=0) == 2
+    assert proxy_a_distance(cloud(2000, 0, 1), cloud(2000, 0, 2), seed=0) < 0.15
     same = cloud(60, 0, 1)
-    assert diagnostics.proxy_a_distance(same, same, seed=0) == 0
+    assert proxy_a_distance(same, same, seed=0) == 0
 
 
 def test_a_distance_of_a_known_overlap() -> None:
     # uniform on [0, 2] and on [1, 3]: the best threshold anywhere in [1, 2] errs on a quarter of each
     steps = torch.linspace(0, 2, 400).unsqueeze(1)
-    assert diagnostics.proxy_a_distance(steps, steps + 1, seed=3) == pytest.approx(2 * (1 - 2 * 0.25), abs=0.15)
+    assert proxy_a_distance(steps, steps + 1, seed=3) == pytest.approx(2 * (1 - 2 * 0.25), abs=0.15)
 
 
 def test_a_distance_does_not_depend_on_the_order_and_is_never_negative() -> None:
     for seed in range(5):
         one, other = cloud(30, 0, seed), cloud(36, 0.3, seed + 50)
-        there = diagnostics.proxy_a_distance(one, other, seed)
-        assert there == diagnostics.proxy_a_distance(other, one, seed)
+        there = proxy_a_distance(one, other, seed)
+        assert there == proxy_a_distance(other, one, seed)
         assert 0 <= there <= 2
 
 
 def test_a_distance_of_constant_features_and_of_too_few() -> None:
-    assert diagnostics.proxy_a_distance(torch.ones(8, 2), torch.ones(8, 2), seed=0) == 0
+    assert proxy_a_distance(torch.ones(8, 2), torch.ones(8, 2), seed=0) == 0
     with pytest.raises(FairsiloError, match="at least 4 samples"):
-        diagnostics.proxy_a_distance(torch.ones(3, 2), torch.ones(8, 2), seed=0)
+        proxy_a_distance(torch.ones(3, 2), torch.ones(8, 2), seed=0)
 
 
 def shifted(model: Tensor, silo: str) -> tuple[Tensor, Tensor]:
@@ -290,7 +297,7 @@ def shifted(model: Tensor, silo: str) -> tuple[Tensor, Tensor]:
 def test_a_distances_per_silo_and_round() -> None:
     far, near = vector(40, 0, 0), vector(0, 0, 0)
     replay = Fake([{"a": far, "b": near, "c": far}, {"a": near, "b": far}], see=shifted)
-    found = diagnostics.a_distances(replay).found
+    found = a_distance(replay).found
     assert [(item.round, item.silo, item.distance) for item in found] == [
         (1, "a", 2.0),
         (1, "b", 0.0),
@@ -298,7 +305,7 @@ def test_a_distances_per_silo_and_round() -> None:
         (2, "a", 0.0),
         (2, "b", 2.0),
     ]
-    assert diagnostics.a_distances(replay, limit=10).rows()[0] == {
+    assert a_distance(replay, limit=10).rows()[0] == {
         "round": 1,
         "silo": "a",
         "global_model": "sent",
@@ -306,9 +313,9 @@ def test_a_distances_per_silo_and_round() -> None:
         "proxy_a_distance": 2.0,
     }
     # the aggregate of the last round was not kept
-    assert {item.round for item in diagnostics.a_distances(replay, against="after").found} == {1}
+    assert {item.round for item in a_distance(replay, against="after").found} == {1}
     with pytest.raises(FairsiloError, match="'sent' or 'after', not 'before'"):
-        diagnostics.a_distances(replay, against="before")
+        a_distance(replay, against="before")
 
 
 # ------------------------------------------------------------------------------------------------------- t-SNE
@@ -319,8 +326,8 @@ def two_clusters(model: Tensor, silo: str) -> tuple[Tensor, Tensor]:
 
 def test_far_clusters_stay_apart_and_the_map_is_reproducible() -> None:
     replay = Fake([{"a": vector(1, 0, 0), "b": vector(2, 0, 0)}], see=two_clusters, silos=("a", "b"))
-    found = diagnostics.embedding(replay, limit=10)
-    assert found == diagnostics.embedding(replay, limit=10)
+    found = t_sne(replay, limit=10)
+    assert found == t_sne(replay, limit=10)
     pairs = {(point.model, point.silo, point.unseen) for point in found.points}
     everywhere = {("global", "a", False), ("global", "b", False), ("global", "u", True)}
     assert pairs == everywhere | {("a", "a", False), ("a", "u", True), ("b", "b", False), ("b", "u", True)}
@@ -341,20 +348,20 @@ def test_few_points_and_one_dimension_have_a_map() -> None:
         return torch.arange(3.0).unsqueeze(1) + float(model[0]), torch.zeros(3, 4, 4)
 
     replay = Fake([{"a": vector(1, 0, 0)}], see=see, silos=("a",), unseen=())
-    found = diagnostics.embedding(replay)
+    found = t_sne(replay)
     assert len(found.points) == 6
     assert all(math.isfinite(point.x) and math.isfinite(point.y) for point in found.points)
     assert found.rows()[0]["class"] is None  # masks are no classes
     assert found.global_model == "sent"
     with pytest.raises(FairsiloError, match="needs at least 4 points"):
-        diagnostics.embedding(replay, limit=1)
+        t_sne(replay, limit=1)
 
 
 def test_a_round_that_was_not_kept_is_refused() -> None:
     with pytest.raises(FairsiloError, match="round 9 were not kept; the first kept is 1, the last 3"):
-        diagnostics.embedding(linear_replay(), round=9)
+        t_sne(linear_replay(), round=9)
     with pytest.raises(FairsiloError, match="kept no local models"):
-        diagnostics.loss_surface(Fake([]))
+        loss_surface(Fake([]))
 
 
 # ------------------------------------------------------------------------------------------------ loss surface
@@ -366,7 +373,7 @@ def test_surface_of_a_quadratic() -> None:
         lambda model, _: 0.5 * float((model - bowl).square().sum()),
         last=corners["global"],
     )
-    found = diagnostics.loss_surface(replay, silo_b="c", steps=5)
+    found = loss_surface(replay, silo_b="c", steps=5)
     # the sides from (1, 1, 1) are (3, 0, 0) and (1, 2, 0): x and y of the plane are the first two axes
     assert [(model.name, model.x, model.y) for model in found.models] == [
         ("global", 0.0, 0.0),
@@ -396,7 +403,7 @@ STATISTICS = Layout(
 
 
 def test_statistics_follow_the_plane() -> None:
-    plane = diagnostics.Plane(STATISTICS, vector(0, 0, 5, 1, 2), vector(2, 0, 7, 3, 9), vector(0, 4, 1, 1, 4))
+    plane = Plane(STATISTICS, vector(0, 0, 5, 1, 2), vector(2, 0, 7, 3, 9), vector(0, 4, 1, 1, 4))
     assert plane.at(0, 0).tolist() == [0, 0, 5, 1, 9]
     assert plane.at(1, 2).tolist() == [1, 2, 4, 2, 9]
     # one whole side beyond the origin the mean is 5 - 2, the variance 1 - 2 and so 0
@@ -407,7 +414,7 @@ def test_surface_points_of_models_are_the_models_themselves() -> None:
     layout = Layout([Slot("w", (7,), PARAMETER), Slot("n", (2,), BUFFER)])
     stream = torch.Generator().manual_seed(0)
     models = [torch.randn(9, generator=stream) for _ in range(3)]
-    plane = diagnostics.Plane(layout, *models)
+    plane = Plane(layout, *models)
     for place, model in zip(plane.places, models, strict=True):
         assert torch.equal(plane.at(*place), model)
         # distances in the plane are distances between trainable tensors
@@ -418,9 +425,9 @@ def test_surface_points_of_models_are_the_models_themselves() -> None:
 def test_models_on_a_line_give_way_to_the_model_that_was_sent() -> None:
     models = {"a": vector(2, 0, 0), "b": vector(0, 2, 0)}
     replay = Fake([models], lambda model, _: float(model.sum()), last=vector(1, 1, 0), silos=("a", "b"))
-    assert diagnostics.loss_surface(replay, steps=2).global_model == "sent"
+    assert loss_surface(replay, steps=2).global_model == "sent"
     with pytest.raises(FairsiloError, match=r"\(after\) and the two local models lie on one line"):
-        diagnostics.loss_surface(replay, steps=2, against="after")
+        loss_surface(replay, steps=2, against="after")
 
 
 @pytest.mark.parametrize(
@@ -435,15 +442,15 @@ def test_models_on_a_line_give_way_to_the_model_that_was_sent() -> None:
 )
 def test_a_surface_that_cannot_be_drawn_says_why(options: dict[str, str], message: str) -> None:
     with pytest.raises(FairsiloError) as problem:
-        diagnostics.loss_surface(linear_replay(), **options)  # type: ignore[arg-type]
+        loss_surface(linear_replay(), **options)  # type: ignore[arg-type]
     assert message in str(problem.value)
 
 
 def test_a_surface_needs_an_unseen_silo_or_a_named_one() -> None:
     replay = Fake([UNITS], linear, unseen=(), sents=[vector(0, 0, 0)])
     with pytest.raises(FairsiloError, match="held out no domain"):
-        diagnostics.loss_surface(replay, steps=2)
-    assert diagnostics.loss_surface(replay, where="b", steps=2).where == "b"
+        loss_surface(replay, steps=2)
+    assert loss_surface(replay, where="b", steps=2).where == "b"
 
 
 # ----------------------------------------------------------------------------------------- consistency of updates
@@ -454,7 +461,7 @@ def moves(*changes: Sequence[float], silo: str = "a", **others: object) -> Fake:
 def test_consistency_of_a_handmade_sequence() -> None:
     # over four rounds: always up; three times down; half and half (no change counts as up)
     replay = moves((1, -1, 0), (2, -3, -1), (1, 4, 0), (3, -1, -5))
-    (found,) = diagnostics.update_consistency(replay).found
+    (found,) = update_consistency(replay).found
     assert (found.window, found.silo, found.tensor, found.rounds) == ("all 4 rounds", "a", "w", 4)
     assert found.mean == pytest.approx((1 + 0.75 + 0.5) / 3)
     assert found.shares == pytest.approx((1 / 3, 0, 1 / 3, 0, 1 / 3))
@@ -465,7 +472,7 @@ def test_consistency_of_a_handmade_sequence() -> None:
 
 def test_changes_are_measured_from_the_model_that_was_sent() -> None:
     replay = moves((1, 1, 1), (1, 1, 1), sents=[vector(0, 2, 0), vector(0, 2, 2)])
-    (found,) = diagnostics.update_consistency(replay).found
+    (found,) = update_consistency(replay).found
     assert found.shares == pytest.approx((1 / 3, 0, 0, 0, 2 / 3))
 
 
@@ -475,7 +482,7 @@ def test_windows_are_cut_to_the_rounds_there_are() -> None:
         return 1.0 if number < 10 or number % 2 else -1.0
 
     def windows(rounds: int) -> dict[str, float]:
-        found = diagnostics.update_consistency(moves(*[(up(number), 1, 1) for number in range(rounds)])).found
+        found = update_consistency(moves(*[(up(number), 1, 1) for number in range(rounds)])).found
         return {item.window: item.mean for item in found}
 
     assert windows(10) == {"all 10 rounds": 1.0}
@@ -490,10 +497,10 @@ def test_windows_are_cut_to_the_rounds_there_are() -> None:
 def test_silos_count_their_own_rounds() -> None:
     up, down = vector(1, 1, 1), vector(-1, -1, -1)
     replay = Fake([{"a": up, "b": up}, {"a": down}, {"a": up, "b": up}, {"a": down}])
-    found = {item.silo: item for item in diagnostics.update_consistency(replay).found}
+    found = {item.silo: item for item in update_consistency(replay).found}
     assert (found["a"].rounds, found["a"].mean) == (4, 0.5)
     assert (found["b"].rounds, found["b"].mean) == (2, 1.0)
-    chosen = diagnostics.update_consistency(replay, rounds=[1, 3]).found
+    chosen = update_consistency(replay, rounds=[1, 3]).found
     assert [(item.window, item.silo, item.mean) for item in chosen] == [
         ("rounds 1 to 3", "a", 1.0),
         ("rounds 1 to 3", "b", 1.0),
@@ -502,7 +509,7 @@ def test_silos_count_their_own_rounds() -> None:
 
 def test_six_of_ten_rounds_is_exactly_the_edge() -> None:
     replay = moves(*[(1, 1, 1)] * 6, *[(-1, -1, -1)] * 4)
-    (found,) = diagnostics.update_consistency(replay).found
+    (found,) = update_consistency(replay).found
     assert found.shares == (0, 1, 0, 0, 0)
 
 
@@ -516,19 +523,18 @@ def test_tensors_are_chosen_by_name_and_size() -> None:
     layout = Layout(slots, F64)
     replay = Fake([{"a": torch.ones(18, dtype=F64)}], layout=layout)
     tensors = {
-        asked: diagnostics.update_consistency(replay, tensor=asked).found[0].tensor
-        for asked in (None, "head.weight", "all")
+        asked: update_consistency(replay, tensor=asked).found[0].tensor for asked in (None, "head.weight", "all")
     }
     assert tensors == {None: "features.0.weight", "head.weight": "head.weight", "all": "all"}
     for wrong in ("norm.weight", "feature.0.weight"):
         with pytest.raises(FairsiloError, match=f"no shared tensor is named '{wrong}'"):
-            diagnostics.update_consistency(replay, tensor=wrong)
+            update_consistency(replay, tensor=wrong)
     with pytest.raises(FairsiloError, match="round 7 were not kept"):
-        diagnostics.update_consistency(replay, rounds=[7])
+        update_consistency(replay, rounds=[7])
 
 
 def test_rows_of_the_consistency() -> None:
-    rows = diagnostics.update_consistency(moves((1, 1, -1), (1, -1, -1))).rows()
+    rows = update_consistency(moves((1, 1, -1), (1, -1, -1))).rows()
     assert [(row["consistency_from"], row["share_of_parameters"]) for row in rows] == [
         (0.5, pytest.approx(1 / 3)),
         (0.6, 0),
@@ -542,7 +548,7 @@ def test_rows_of_the_consistency() -> None:
 def test_attention_is_the_mean_over_the_images_of_a_domain() -> None:
     given = {"a": [[0.5, 0.5], [0.25, 0.75]], "b": [[0.0, 1.0]], "u": [[0.5, 0.5], [1.0, 0.0], [0.75, 0.25]]}
     replay = Fake([], attention=lambda domain: torch.tensor(given[domain]), silos=("a", "b"))
-    rows = diagnostics.attention(replay).rows()
+    rows = attention(replay).rows()
     assert [tuple(row.values()) for row in rows] == [
         ("a", False, 2, "a", 0.375),
         ("a", False, 2, "b", 0.625),

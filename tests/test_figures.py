@@ -18,10 +18,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fairsilo.analysis import diagnostics
+from fairsilo.analysis.diagnostics.a_distance import ADistance, ADistances
+from fairsilo.analysis.diagnostics.attention import Attention, DomainAttention
+from fairsilo.analysis.diagnostics.gap_variance import RULES, gap_variance
+from fairsilo.analysis.diagnostics.loss_surface import LossSurface, SurfaceModel
+from fairsilo.analysis.diagnostics.update_consistency import update_consistency
 from fairsilo.errors import FairsiloError
-from fairsilo.report import figures
-from fairsilo.report.figures import FIGURES, figures_in, write_figure
+from fairsilo.report.figures import loss_surface
+from fairsilo.report.figures.drawing import palette
+from fairsilo.report.figures.files import figures_in, figures_of, write_figure
+from fairsilo.report.figures.registry import FIGURES
 from test_diagnostics import NAMES, Fake, cloud, vector
 
 QUICK: dict[str, dict[str, Any]] = {"t-sne": {"limit": 4}, "loss-surface": {"steps": 4}}
@@ -159,27 +165,25 @@ def lines_of(figure: Any) -> dict[str, list[list[float]]]:
 
 
 def test_the_lines_are_the_numbers() -> None:
-    found = diagnostics.gap_variance(replay())
-    drawn = lines_of(figures.draw_gap_variance(found))
-    assert drawn == {
-        rule: [list(column) for column in zip(*found.curve(rule), strict=True)] for rule in diagnostics.RULES
-    }
+    found = gap_variance(replay())
+    drawn = lines_of(FIGURES["gap-variance"].draw(found))
+    assert drawn == {rule: [list(column) for column in zip(*found.curve(rule), strict=True)] for rule in RULES}
 
-    distances = diagnostics.ADistances(
+    distances = ADistances(
         (
-            diagnostics.ADistance(1, "a", "sent", 9, 0.5),
-            diagnostics.ADistance(2, "a", "sent", 9, None),
-            diagnostics.ADistance(3, "a", "sent", 9, 2.0),
+            ADistance(1, "a", "sent", 9, 0.5),
+            ADistance(2, "a", "sent", 9, None),
+            ADistance(3, "a", "sent", 9, 2.0),
         )
     )
-    ((rounds, values),) = lines_of(figures.draw_a_distance(distances)).values()
+    ((rounds, values),) = lines_of(FIGURES["a-distance"].draw(distances)).values()
     assert rounds == [1, 2, 3]
     assert np.array_equal(values, [0.5, np.nan, 2.0], equal_nan=True)  # a gap in the line, not a zero
 
 
 def test_the_bars_are_the_means_over_silos() -> None:
-    found = diagnostics.update_consistency(replay(rounds=30))
-    figure = figures.draw_update_consistency(found)
+    found = update_consistency(replay(rounds=30))
+    figure = FIGURES["update-consistency"].draw(found)
     assert [axes.get_title(loc="left") for axes in figure.axes] == [
         "first 10 rounds",
         "all 30 rounds",
@@ -192,13 +196,13 @@ def test_the_bars_are_the_means_over_silos() -> None:
 
 def test_the_segments_of_a_bar_are_the_attention_of_a_domain() -> None:
     shares = {"a": 0.62, "b": 0.35, "c": 0.03}
-    found = diagnostics.Attention(
+    found = Attention(
         (
-            diagnostics.DomainAttention("a", False, 4, shares),
-            diagnostics.DomainAttention("u", True, 9, {"a": 0.25, "b": 0.5, "c": 0.25}),
+            DomainAttention("a", False, 4, shares),
+            DomainAttention("u", True, 9, {"a": 0.25, "b": 0.5, "c": 0.25}),
         )
     )
-    (axes,) = figures.draw_attention(found).axes
+    (axes,) = FIGURES["attention"].draw(found).axes
     widths = [[float(bar.get_bbox().width) for bar in bars] for bars in axes.containers]
     assert np.allclose(widths, [[62, 25], [35, 50], [3, 25]])
     starts = [[float(bar.get_bbox().x0) for bar in bars] for bars in axes.containers]
@@ -209,14 +213,14 @@ def test_the_segments_of_a_bar_are_the_attention_of_a_domain() -> None:
 
 
 def test_all_figures_of_a_run_are_those_of_its_attention_or_of_its_local_models() -> None:
-    assert figures.figures_of(replay(attends=True)) == ["attention"]
-    assert figures.figures_of(replay()) == [name for name in FIGURES if name != "attention"]
+    assert figures_of(replay(attends=True)) == ["attention"]
+    assert figures_of(replay()) == [name for name in FIGURES if name != "attention"]
 
 
-def surface(losses: list[list[float]]) -> diagnostics.LossSurface:
-    models = [diagnostics.SurfaceModel(name, x, y, 1.5) for name, x, y in (("global", 0, 0), ("a", 1, 0), ("b", 0, 1))]
+def surface(losses: list[list[float]]) -> LossSurface:
+    models = [SurfaceModel(name, x, y, 1.5) for name, x, y in (("global", 0, 0), ("a", 1, 0), ("b", 0, 1))]
     grid = tuple(float(x) for x in range(len(losses)))
-    return diagnostics.LossSurface(1, "u", "after", tuple(models), grid, grid, tuple(map(tuple, losses)))
+    return LossSurface(1, "u", "after", tuple(models), grid, grid, tuple(map(tuple, losses)))
 
 
 @pytest.mark.parametrize(
@@ -231,15 +235,15 @@ def surface(losses: list[list[float]]) -> diagnostics.LossSurface:
 )
 def test_any_surface_is_drawn_and_its_scale_shows_the_models(losses: list[list[float]]) -> None:
     found = surface(losses)
-    levels, _ = figures._levels(found)
+    levels, _ = loss_surface._levels(found)
     assert levels[0] <= 1.5 <= levels[-1]
     assert levels[-1] < 1000
     assert list(levels) == sorted(set(levels))
-    axes, scale = figures.draw_loss_surface(found).axes
+    axes, scale = FIGURES["loss-surface"].draw(found).axes
     assert [text.get_text() for text in axes.texts] == ["global 1.5", "a 1.5", "b 1.5"]
     assert scale.get_ylabel() == "loss on the test data of u"
 
 
 def test_colours_come_from_the_page() -> None:
-    assert figures.palette()[:3] == ("#9aa3ad", "#0068a8", "#c65200")
-    assert len(figures.palette()) == 9
+    assert palette()[:3] == ("#9aa3ad", "#0068a8", "#c65200")
+    assert len(palette()) == 9

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairsilo.analysis.chance import wilson
 from fairsilo.analysis.metrics import (
     compare_cells,
     deviation,
@@ -211,6 +212,9 @@ def test_a_summary_by_hand() -> None:
         "adapted": None,
         "personal": None,
         "gap": None,
+        "chance": None,  # the rows do not say how many samples each class has
+        "intervals": {"global": pytest.approx(wilson(0.3, 90))},
+        "at_chance": [],
     }
     assert last["a"]["gap"] == 1.0
 
@@ -231,13 +235,13 @@ def test_what_was_not_measured_is_none() -> None:
     assert found["generalisation"]["mean"] is None
     assert found["personalisation"]["mean"] is None
     assert found["fairness"]["gap_variance"] is None
-    assert headline(found) == {"generalisation": None, "personalisation": None, "fairness": 0.0}
+    assert headline(found) == {"generalisation": None, "personalisation": None, "fairness": 0.0, "at_home": 0.5}
 
 
 def test_a_summary_of_nothing_is_empty() -> None:
     found = summarise([])
     assert (found["rounds"], found["silos"]) == ([], [])
-    assert headline(found) == {"generalisation": None, "personalisation": None, "fairness": None}
+    assert headline(found) == {"generalisation": None, "personalisation": None, "fairness": None, "at_home": None}
 
 
 @pytest.mark.parametrize(("about", "spread"), [("global", 0.1), ("personal", 0.2)])

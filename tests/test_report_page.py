@@ -160,11 +160,16 @@ def test_cards_and_table_show_the_summary(tmp_path: Path, selection: str, ddof: 
     three = headline(expected)
     recent = expected["generalisation"]["recent_std"]
     assert f"{three['generalisation']:.1%}"[:-1] in card(content, "Generalisation")
-    assert f"± {recent * 100:.1f}<" in card(content, "Generalisation")
-    assert "over the last 5 evaluations" in card(content, "Generalisation")
+    assert "±" not in card(content, "Generalisation")
+    low, high = expected["generalisation"]["interval"]
+    assert f"<small>{low * 100:.1f} to {high * 100:.1f}</small>" in card(content, "Generalisation")
+    assert "95 % interval (Wilson) from the size of the test set (1,234 samples)" in card(content, "Generalisation")
+    assert f"last 5 evaluations of this run it varied by {recent * 100:.1f} points" in card(content, "Generalisation")
     assert f"{three['personalisation']:.1%}"[:-1] in card(content, "Personalisation")
-    assert f"± {expected['personalisation']['std_silos'] * 100:.1f}<" in card(content, "Personalisation")
-    assert f"{three['fairness'] * 100:.1f} <small>points" in card(content, "Fairness")
+    varied = f"over the silos it varies by {expected['personalisation']['std_silos'] * 100:.1f} points"
+    assert varied in card(content, "Personalisation")
+    centre = f"{three['at_home'] * 100:.1f}\u00a0%"
+    assert f"{three['fairness'] * 100:.1f} <small>points around {centre}</small>" in card(content, "Fairness")
     assert ("sample" if ddof else "population") + " standard deviation" in card(content, "Fairness")
     table = re.findall(r"<tr><th scope=\"row\">(.*?)</tr>", part(content, "silos"))
     for silo, row in zip(expected["silos"], table, strict=True):

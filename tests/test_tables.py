@@ -62,7 +62,7 @@ def test_a_run_is_shown_with_its_three_answers_and_every_silo() -> None:
     cells = {line[0]: line[1:] for line in lines[1:]}
     assert cells["generalise: global model, unseen domain"][0] == "42.5"
     assert cells["personalise: silos' own models, at home"][0] == "70.0"
-    assert cells["fair: std over silos (lower is more even)"][0] == "10.0"
+    assert cells["fair: std over silos, lower is more even (mean)"][0] == "10.0 (60.0)"
     assert cells["a"] == ["50.0", "60.0"]
     assert cells["b"] == ["70.0", "80.0"]
     assert cells["u (unseen)"] == ["42.5", "-"]
@@ -75,7 +75,7 @@ def test_the_baseline_stands_beside_the_method() -> None:
     cells = {line[0]: line[1:] for line in lines[2:]}
     assert cells["generalise: global model, unseen domain"] == ["50.0", "", "25.0"]
     assert cells["b"] == ["50.0", "60.0", "30.0", "40.0"]
-    assert cells["fair: std over silos (lower is more even)"] == ["0.0", "", "10.0"]
+    assert cells["fair: std over silos, lower is more even (mean)"] == ["0.0 (50.0)", "", "10.0 (20.0)"]
 
 
 def test_what_was_not_measured_is_a_dash() -> None:
@@ -114,7 +114,7 @@ def test_methods_are_compared_with_paired_differences() -> None:
     assert lines[2][:2] == ["fedavg", "30.0 ± 14.1"]
     assert lines[3][:3] == ["faa", "45.0 ± 21.2", "+15.0 ± 5.0"]
     assert lines[3][3:5] == ["70.0 ± 0.0", "+0.0 ± 0.0"]
-    assert lines[3][5:] == ["10.0 ± 0.0", "+0.0 ± 0.0"]
+    assert lines[3][5:] == ["10.0 ± 0.0 (60.0)", "+0.0 ± 0.0"]
 
 
 def test_every_cell_is_a_line_of_the_csv() -> None:
@@ -128,21 +128,23 @@ def test_every_cell_is_a_line_of_the_csv() -> None:
     assert float(lines[3]["generalisation"]) == pytest.approx(0.6)
     assert float(lines[0]["personalisation"]) == pytest.approx(0.7)
     assert float(lines[0]["fairness"]) == pytest.approx(0.1)
+    assert float(lines[0]["fairness_mean"]) == pytest.approx(0.6)
+    assert lines[0]["fairness_at_chance"] == "False"
     assert lines[0]["gap_variance"] == ""
     assert lines[0]["selection"] == "last"
 
 
 def test_a_method_with_a_comma_stays_one_column_of_the_csv() -> None:
     lines = list(csv.reader(io.StringIO(comparison_csv(comparison("fedheal(tau=0.4, beta=0.2)")))))
-    assert {len(line) for line in lines} == {9}
+    assert {len(line) for line in lines} == {14}
     assert lines[1][0] == "fedheal(tau=0.4, beta=0.2)"
 
 
 def test_latex_has_a_row_a_method() -> None:
     lines = comparison_latex(comparison("fedavg", "faa")).splitlines()
-    assert r"fedavg & $30.0 \pm 14.1$ & $70.0 \pm 0.0$ & $10.0 \pm 0.0$ \\" in lines
-    assert r"faa & $45.0 \pm 21.2$ & $70.0 \pm 0.0$ & $10.0 \pm 0.0$ \\" in lines
-    assert lines[1] == r"\begin{tabular}{lrrr}"
+    assert r"fedavg & $30.0 \pm 14.1$ & $70.0 \pm 0.0$ & $60.0 \pm 0.0$ & $10.0 \pm 0.0$ \\" in lines
+    assert r"faa & $45.0 \pm 21.2$ & $70.0 \pm 0.0$ & $60.0 \pm 0.0$ & $10.0 \pm 0.0$ \\" in lines
+    assert lines[1] == r"\begin{tabular}{lrrrr}"
     assert lines[-1] == r"\end{tabular}"
 
 

@@ -26,6 +26,13 @@ class QuorumError(StoppedError):
     """Too few silos answered a round."""
 
 
+def file_problem(problem: OSError) -> str:
+    """A sentence about a file that cannot be read or written, and what was noted with it."""
+    reason = problem.strerror or str(problem) or type(problem).__name__
+    where = f"{problem.filename}: " if problem.filename is not None else ""
+    return "; ".join([f"{where}{reason}", *getattr(problem, "__notes__", ())])
+
+
 def near(word: str, known: Iterable[str]) -> str:
     """A hint such as `; did you mean 'rounds'?`; empty where nothing is near."""
     match = get_close_matches(word, sorted(known), n=1, cutoff=0.6)

@@ -11,6 +11,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from fairsilo.analysis.chance import EvaluationSet, evaluation_sets, judged
+
 Row = Mapping[str, Any]
 
 
@@ -107,8 +109,25 @@ def fairness(values: Mapping[str, float], domain_of: Mapping[str, str], ddof: in
     }
 
 
-def summarise(rows: Sequence[Row], about: str = "global", selection: str = "last", ddof: int = 0) -> dict[str, Any]:
-    """The three answers of a run, with the rounds they were read from."""
+def summarise(
+    rows: Sequence[Row],
+    about: str = "global",
+    selection: str = "last",
+    ddof: int = 0,
+    *,
+    metric: str = "accuracy",
+    counts: Mapping[str, Sequence[float]] | None = None,
+) -> dict[str, Any]:
+    """The three answers of a run, with the rounds they were read from.
+
+    Args:
+        rows: What was measured, see above.
+        about: Whose results a method is about: `global` or `personal`.
+        selection: The rule that selects rounds, see `select_rounds`.
+        ddof: Degrees of freedom taken off in standard deviations over silos and domains.
+        metric: The name of the metric in the rows. Intervals and chance levels are known for `chance.SHARES`.
+        counts: Silo -> samples of each class in its test data, where the rows do not say it.
+    """
     if selection in _JUDGES and not _judged(rows, selection):
         selection = "last"  # there is nothing to select by, and the summary must not claim otherwise
     rounds = select_rounds(rows, selection)
@@ -127,6 +146,7 @@ def summarise(rows: Sequence[Row], about: str = "global", selection: str = "last
     outside_recent = [mean(found[silo] for silo in outside if silo in found) for found in by_round]
     outside_recent = [value for value in outside_recent if not math.isnan(value)]
     samples = {row["silo"]: row["samples"] for row in rows if row["split"] == "test"}
+    sets = evaluation_sets(rows, metric, counts)
     return {
         "selection": selection,
         "rounds": rounds,
@@ -138,14 +158,16 @@ def summarise(rows: Sequence[Row], about: str = "global", selection: str = "last
             "unadapted": mean(plain.values()) if adapted and plain else None,
             "recent_std": deviation(outside_recent),
             "recent_rounds": len(outside_recent),
+            **judged(outside, sets),
         },
         "personalisation": {
             "mean": mean(personal.values()) if personal else None,
             "std_silos": deviation(personal.values(), ddof),
+            **judged(personal, sets),
         },
         "fairness": {
-            "global": fairness(at_home, domain_of, ddof),
-            "personal": fairness(personal, domain_of, ddof),
+            "global": fairness(at_home, domain_of, ddof) | (judged(at_home, sets) if at_home else {}),
+            "personal": fairness(personal, domain_of, ddof) | (judged(personal, sets) if personal else {}),
             "gap_variance": variance(gap.values()) if gap else None,
         },
         "silos": [
@@ -158,9 +180,23 @@ def summarise(rows: Sequence[Row], about: str = "global", selection: str = "last
                 "adapted": adapted.get(silo),
                 "personal": personal.get(silo),
                 "gap": gap.get(silo),
+                **_judged_silo(silo, sets, {"global": shared, "adapted": adapted, "personal": personal}),
             }
             for silo in sorted(domain_of, key=lambda name: (name in unseen, name))
         ],
+    }
+
+
+def _judged_silo(
+    silo: str, sets: Mapping[str, EvaluationSet], found: Mapping[str, Mapping[str, float]]
+) -> dict[str, Any]:
+    """What guessing reaches at a silo, and by kind of model the interval of a result and whether it is at chance."""
+    here = sets.get(silo)
+    by_model = {kind: judged({silo: values[silo]}, sets) for kind, values in found.items() if silo in values}
+    return {
+        "chance": {"majority": here.majority, "uniform": here.uniform} if here and here.level is not None else None,
+        "intervals": {kind: one["interval"] for kind, one in by_model.items()},
+        "at_chance": [kind for kind, one in by_model.items() if one["at_chance"]],
     }
 
 
@@ -168,14 +204,35 @@ CLUSTERED = "clustering_accuracy"  # besides, of methods that cluster silos: the
 HEADLINES = ("generalisation", "personalisation", "fairness")
 
 
+AT_HOME = "at_home"  # the mean that belongs to the spread: a spread is never shown without it
+
+
+def judged_fairness(summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    """How even the model is that the results are about, over the silos that trained."""
+    found: Mapping[str, Any] = summary["fairness"][summary["about"]] or summary["fairness"]["global"]
+    return found
+
+
 def headline(summary: Mapping[str, Any]) -> dict[str, float | None]:
-    """The three numbers of a summary; fairness is the deviation over silos of the model the results are about."""
-    even = summary["fairness"][summary["about"]] or summary["fairness"]["global"]
+    """The three numbers of a summary, and the mean over silos that stands beside the third.
+
+    Fairness is the standard deviation over silos of the model that the results are about.
+    """
+    even = judged_fairness(summary)
     return {
         "generalisation": summary["generalisation"]["mean"],
         "personalisation": summary["personalisation"]["mean"],
         "fairness": even.get("std_silos"),
+        AT_HOME: even.get("mean"),
     }
+
+
+def at_chance(summary: Mapping[str, Any]) -> dict[str, bool]:
+    """Which of the headlines is no better than guessing; a spread around such a mean says nothing about fairness."""
+    found = {key: summary[key] for key in ("generalisation", "personalisation")} | {
+        "fairness": judged_fairness(summary)
+    }
+    return {key: bool(one.get("at_chance")) for key, one in found.items()}
 
 
 def by_held_out(cells: Sequence[Mapping[str, Any]], method: str, key: str) -> dict[str, float | None]:
@@ -190,26 +247,40 @@ def by_held_out(cells: Sequence[Mapping[str, Any]], method: str, key: str) -> di
     return means | {"mean": mean(known) if known else None}
 
 
+def guessed_by_held_out(cells: Sequence[Mapping[str, Any]], method: str, key: str) -> set[str]:
+    """The held-out domains for which some run of a method is at chance."""
+    return {cell["held_out"] for cell in cells if cell["method"] == method and at_chance(cell["summary"])[key]}
+
+
 def compare_cells(methods: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Per method and headline: mean and standard deviation over cells, and the paired difference to the first method.
 
     A cell is a held-out domain and a seed. Differences are taken cell by cell; `error` is their standard error.
+    `at_chance` counts the cells whose result is no better than guessing. The spread of a method that has such cells is
+    compared with none.
     """
     found: dict[str, dict[tuple[str, int], dict[str, float | None]]] = {name: {} for name in methods}
+    guessed: dict[str, dict[tuple[str, int], dict[str, bool]]] = {name: {} for name in methods}
     for cell in cells:
-        found[cell["method"]][(cell["held_out"], cell["seed"])] = headline(cell["summary"])
+        place = (cell["held_out"], cell["seed"])
+        found[cell["method"]][place] = headline(cell["summary"])
+        guessed[cell["method"]][place] = at_chance(cell["summary"])
+    first = methods[0]
     table = []
     for name in methods:
         row: dict[str, Any] = {"method": name, "cells": len(found[name])}
-        for key in HEADLINES:
-            values = {place: numbers[key] for place, numbers in found[name].items() if numbers[key] is not None}
-            first = {place: numbers[key] for place, numbers in found[methods[0]].items() if numbers[key] is not None}
-            pairs = [float(values[p] or 0) - float(first[p] or 0) for p in values if p in first]
+        for key in (*HEADLINES, AT_HOME):
+            values = {place: value for place, numbers in found[name].items() if (value := numbers[key]) is not None}
+            others = {place: value for place, numbers in found[first].items() if (value := numbers[key]) is not None}
+            pairs = [values[place] - others[place] for place in values if place in others]
+            if key == "fairness" and any(marks[key] for one in (name, first) for marks in guessed[one].values()):
+                pairs = []
             row[key] = {
-                "mean": mean(float(v or 0) for v in values.values()) if values else None,
-                "std": deviation((float(v or 0) for v in values.values()), 1) if len(values) > 1 else None,
-                "difference": mean(pairs) if pairs and name != methods[0] else None,
+                "mean": mean(values.values()) if values else None,
+                "std": deviation(values.values(), 1) if len(values) > 1 else None,
+                "difference": mean(pairs) if pairs and name != first else None,
                 "error": deviation(pairs, 1) / math.sqrt(len(pairs)) if len(pairs) > 1 else None,
+                "at_chance": sum(marks["fairness" if key == AT_HOME else key] for marks in guessed[name].values()),
             }
         table.append(row)
     return table

@@ -12,13 +12,18 @@ from fairsilo.errors import FairsiloError
 
 @dataclass(frozen=True)
 class Member:
-    """What a silo says of itself when it joins: its name, its domain, and how many samples it has."""
+    """What a silo says of itself when it joins: its name, its domain, and how many samples it has.
+
+    `tested` counts the samples of each class in its test data, from which follows how good a mere guess is there; empty
+    where targets are no classes.
+    """
 
     name: str
     domain: str
     train: int
     validation: int
     test: int
+    tested: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,12 +68,20 @@ class Roster:
         """The domains of the silos that train, each once."""
         return tuple(dict.fromkeys(member.domain for member in self.silos))
 
+    @property
+    def tested(self) -> dict[str, tuple[int, ...]]:
+        """Silo -> samples of each class in its test data."""
+        return {member.name: member.tested for member in (*self.silos, *self.unseen) if member.tested}
+
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Roster:
-        silos, unseen = (tuple(Member(**one) for one in content[key]) for key in ("silos", "unseen"))
+        silos, unseen = (
+            tuple(Member(**{**one, "tested": tuple(one["tested"])}) for one in content[key])
+            for key in ("silos", "unseen")
+        )
         lists = {key: tuple(content[key]) for key in ("classes", "shape")}
         return cls(**{**content, **lists, "silos": silos, "unseen": unseen})
 

@@ -61,7 +61,10 @@ class SiloData:
     @property
     def member(self) -> Member:
         """What the silo says of itself to the server."""
-        return Member(self.name, self.domain, len(self.train), len(self.validation), len(self.test))
+        targets = self.test.targets
+        labels = len(targets) > 0 and targets.dim() == 1 and not targets.is_floating_point()
+        tested = tuple(torch.bincount(targets).tolist()) if labels else ()
+        return Member(self.name, self.domain, len(self.train), len(self.validation), len(self.test), tested)
 
     def split(self, name: str) -> Split:
         found: Split = getattr(self, name)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairsilo.core import streams
-from fairsilo.core.roster import Roster
+from fairsilo.core.roster import Member, Roster
 from fairsilo.core.samples import MappedSplit, SiloData, Split, place_of
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
 from fairsilo.errors import FairsiloError, nearest
@@ -73,9 +73,15 @@ class Federation:
     def roster(self) -> Roster:
         """What the server may know of the silos."""
         sample = self.silos[0].train.inputs
-        silos, unseen = (tuple(silo.member for silo in some) for some in (self.silos, self.unseen))
+        silos, unseen = (tuple(map(self._member, some)) for some in (self.silos, self.unseen))
         dtype = str(sample.dtype).removeprefix("torch.")
         return Roster(self.name, self.classes, tuple(sample.shape[1:]), dtype, silos, unseen, self.task)
+
+    def _member(self, silo: SiloData) -> Member:
+        """What a silo says of itself; classes that its test data lack are counted too, as none."""
+        found = silo.member
+        missing = len(self.classes) - len(found.tested) if found.tested else 0
+        return replace(found, tested=found.tested + missing * (0,))
 
     def share_memory(self) -> None:
         """Move every tensor to shared memory, so that worker processes read it in place."""

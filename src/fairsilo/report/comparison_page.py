@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fairsilo import __version__
-from fairsilo.analysis.metrics import HEADLINES, by_held_out, compare_cells, headline, mean
+from fairsilo.analysis.metrics import (
+    AT_HOME,
+    HEADLINES,
+    at_chance,
+    by_held_out,
+    compare_cells,
+    guessed_by_held_out,
+    headline,
+    mean,
+)
 from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import cells, document, heads, listed, paragraph, points, ranges, section, table
 from fairsilo.report.charts import signed, text, usable
-from fairsilo.report.tables import SELECTIONS
+from fairsilo.report.tables import CHANCE, GUESSED, SELECTIONS, comparison_csv, comparison_latex
 from fairsilo.runs.comparison import composed
 from fairsilo.runs.folder import Store
 
@@ -22,8 +31,11 @@ STRONGEST = 42  # percent of the series colour in the best cell: text on it stay
 
 
 def write_comparison(folder: Path) -> Path:
-    """Write `comparison.html` beside the comparison's `comparison.json`."""
-    return Store(folder).write_text("comparison.html", page(read_comparison(folder)))
+    """Write the page beside the comparison's `comparison.json`, and its tables for spreadsheets and papers."""
+    content, store = read_comparison(folder), Store(folder)
+    store.write_text("comparison.csv", comparison_csv(content))
+    store.write_text("comparison.tex", comparison_latex(content))
+    return store.write_text("comparison.html", page(content))
 
 
 def read_comparison(folder: Path) -> dict[str, Any]:
@@ -133,17 +145,30 @@ def by_domain(content: Content) -> str:
         return ""
     drawn = []
     for key in HEADLINES:
-        unit = "standard deviation over silos in points, lower is more even" if key == "fairness" else "percent"
+        unit = "percent"
+        if key == "fairness":
+            unit = "standard deviation over silos in points, lower is more even; small: the mean it is around"
         rows = []
         for name in content["methods"]:
-            found = by_held_out(content["cells"], name, key)
-            values = [number(found.get(domain)) for domain in domains]
-            line = cells(values) + cells([number(found["mean"])], first=True)
+            found, centres = (by_held_out(content["cells"], name, one) for one in (key, AT_HOME))
+            guessed = guessed_by_held_out(content["cells"], name, key)
+            line = ""
+            for domain in (*domains, "mean"):
+                centre = centres.get(domain) if key == "fairness" else None
+                mark = domain in guessed or (domain == "mean" and bool(guessed))
+                line += number_cell(number(found.get(domain)), centre, mark, first=domain == "mean")
             rows.append(f'<tr><th scope="row">{text(name)}</th>{line}</tr>\n')
         head = f'<tr><th scope="col">method</th>{heads(domains)}{heads(["mean"], True)}</tr>'
         drawn.append(f"<h3>{key.capitalize()}: {unit}</h3>\n{table(head, rows)}")
     about = f"Each domain held out in turn, mean over {counted(len(content['seeds']), 'seed')}."
     return section("held-out", "By held-out domain", paragraph(about), *drawn)
+
+
+def number_cell(shown: str, centre: float | None, guessed: bool, first: bool = False) -> str:
+    """A number; small below it the mean that a spread is around, and whether the result is no better than guessing."""
+    below = f"<small>mean {text(number(centre))}</small>" if centre is not None else ""
+    below += f"<small>{GUESSED}</small>" if guessed else ""
+    return f'<td class="number{" first" if first else ""}">{text(shown)}{below}</td>'
 
 
 # -------------------------------------------------------------------------------------------------------- heat tables
@@ -155,15 +180,18 @@ def heat(content: Content, grid: Mapping[str, Sequence[str]]) -> str:
         f"Numbers are {repeats(content)}; results are read from: {selection(content)}."
     )
     marks = "Bold is the best of its row (R) or of its column (C); the stronger the shade, the better."
+    guessed = {name for name in content["methods"] if any(chance_of_runs(content, name))}
+    if guessed:
+        marks += f" Neither shaded nor best: {CHANCE}."
     if len(content["seeds"]) == 1:
         marks += " One seed: a small difference may be chance."
     average = {name: over_runs(content, name, "mean") for name in content["methods"]}
     spread = {name: over_runs(content, name, "std_domains") for name in content["methods"]}
     tables = (
         "<h3>Shaded by the average</h3>\n",
-        heat_table(grid, ("Avg", average), ("Std", spread), max),
+        heat_table(grid, ("Avg", average), ("Std", spread), max, guessed),
         "<h3>Shaded by the spread over domains</h3>\n",
-        heat_table(grid, ("Std", spread), ("Avg", average), min),
+        heat_table(grid, ("Std", spread), ("Avg", average), min, guessed),
     )
     return section("grid", "Rows and columns composed", paragraph(about), paragraph(marks, "quiet"), *tables)
 
@@ -173,6 +201,12 @@ def over_runs(content: Content, name: str, key: str) -> float | None:
     found = [global_number(cell["summary"], key) for cell in content["cells"] if cell["method"] == name]
     known = [value for value in found if value is not None]
     return mean(known) if known else None
+
+
+def chance_of_runs(content: Content, name: str) -> list[bool]:
+    """Of each run of a method, whether its global model is at chance over those who trained."""
+    summaries = [cell["summary"] for cell in content["cells"] if cell["method"] == name]
+    return [bool((summary["fairness"].get("global") or {}).get("at_chance")) for summary in summaries]
 
 
 def global_number(summary: Mapping[str, Any], key: str) -> float | None:
@@ -185,11 +219,17 @@ def heat_table(
     shown: tuple[str, Mapping[str, float | None]],
     beside: tuple[str, Mapping[str, float | None]],
     best: Callable[[list[float]], float],
+    guessed: Collection[str] = (),
 ) -> str:
-    """One number of every composition large and shaded, the other small below it."""
+    """One number of every composition large and shaded, the other small below it.
+
+    A composition of `guessed` has runs at chance: it is shown, but neither shaded nor ranked, because a model that
+    names one class everywhere is as even as can be.
+    """
     rows, columns = grid["rows"], grid["columns"]
     label, values = shown
-    lines = {row: [values.get(composed(row, column)) for column in columns] for row in rows}
+    ranked = {name: value for name, value in values.items() if name not in guessed}
+    lines = {row: [ranked.get(composed(row, column)) for column in columns] for row in rows}
     known = [value for line in lines.values() for value in line if value is not None]
     of_column = [best_of([lines[row][place] for row in rows], best) for place in range(len(columns))]
     drawn = []
@@ -197,20 +237,22 @@ def heat_table(
         of_row = best_of(lines[row], best)
         line = f'<th scope="row">{text(row)}</th>'
         for column, value, top in zip(columns, lines[row], of_column, strict=True):
+            name = composed(row, column)
             marks = ("R" if value == of_row else "") + ("C" if value == top else "")
-            below = f"{beside[0]} {number(beside[1].get(composed(row, column)))}"
-            line += heat_cell(label, value, marks, below, strength(value, known, best))
+            below = [f"{beside[0]} {number(beside[1].get(name))}", *([GUESSED] if name in guessed else [])]
+            line += heat_cell(values.get(name), marks, below, strength(value, known, best))
         drawn.append(f"<tr>{line}</tr>\n")
     names = heads([column or "alone" for column in columns])
     head = f'<tr><th scope="col">{label}</th>{names}</tr>'
     return table(head, drawn).replace('class="table"', 'class="table heat"', 1)
 
 
-def heat_cell(label: str, value: float | None, marks: str, below: str, shade: float) -> str:
+def heat_cell(value: float | None, marks: str, below: Sequence[str], shade: float) -> str:
     if value is None:
         return '<td class="number">–</td>'
     main = f"<sup>{marks}</sup><strong>{number(value)}</strong>" if marks else number(value)
-    return f'<td class="number" style="--heat: {shade:.1f}%"><span>{main}</span><small>{text(below)}</small></td>'
+    small = "".join(f"<small>{text(one)}</small>" for one in below)
+    return f'<td class="number" style="--heat: {shade:.1f}%"><span>{main}</span>{small}</td>'
 
 
 def best_of(values: Sequence[float | None], best: Callable[[list[float]], float]) -> float:
@@ -221,7 +263,7 @@ def best_of(values: Sequence[float | None], best: Callable[[list[float]], float]
 
 def strength(value: float | None, known: Sequence[float], best: Callable[[list[float]], float]) -> float:
     """How strongly a cell is shaded: nothing at the worst value of the table, `STRONGEST` at the best."""
-    if value is None or max(known) == min(known):
+    if value is None or not known or max(known) == min(known):
         return 0.0
     height = (value - min(known)) / (max(known) - min(known))
     return STRONGEST * (height if best is max else 1 - height)
@@ -243,9 +285,16 @@ def headlines(content: Content) -> str:
     head = f'<tr><td></td>{groups}</tr><tr><th scope="col">method</th>{pair * len(HEADLINES)}</tr>'
     lines = []
     for row in rows:
-        line = "".join(cells([with_spread(row[key]), difference(row[key])], first=True) for key in HEADLINES)
+        line = ""
+        for key in HEADLINES:
+            centre = row[AT_HOME]["mean"] if key == "fairness" else None
+            line += number_cell(with_spread(row[key]), centre, bool(row[key]["at_chance"]), first=True)
+            line += cells([difference(row[key])])
         lines.append(f'<tr><th scope="row">{text(row["method"])}</th>{line}</tr>\n')
-    return section("methods", "Method by method", paragraph(explained(content)), table(head, lines))
+    said = [paragraph(explained(content))]
+    if any(row[key]["at_chance"] for row in rows for key in HEADLINES):
+        said.append(paragraph(f"{CHANCE}. A spread around such a mean is compared with none."))
+    return section("methods", "Method by method", *said, table(head, lines))
 
 
 def explained(content: Content) -> str:
@@ -262,7 +311,8 @@ def explained(content: Content) -> str:
         words += "With one run there is no ±, and a difference may be chance. "
     if content["held_out"] == ["-"]:
         words += "No domain was held out, so there is no generalisation to report. "
-    words += f"Fairness is the standard deviation over silos ({degrees(content)}), lower is more even; it is that of "
+    words += f"Fairness is the standard deviation over silos ({degrees(content)}), with the mean that it is around "
+    words += "small below it; lower is more even. It is that of "
     own = list(dict.fromkeys(cell["method"] for cell in content["cells"] if cell["summary"]["about"] == "personal"))
     return words + ("the global model" + (f", and of the silos' own models for {listed(own)}" if own else "") + ".")
 
@@ -282,21 +332,24 @@ def difference(found: Mapping[str, Any]) -> str:
 # --------------------------------------------------------------------------------------------------------- every run
 def raw(content: Content) -> str:
     """Every run by itself, folded away; the same numbers unrounded are in the CSV and the JSON."""
-    columns = ("seed", *HEADLINES, "Avg", "Std")
+    columns = ("seed", *HEADLINES, "mean over silos", "Avg", "Std")
     lead, last = '<th scope="col">method</th><th scope="col">held out</th>', '<th scope="col">read from</th>'
     head = f"<tr>{lead}{heads(columns)}{last}</tr>"
     lines = []
     for cell in content["cells"]:
         summary = cell["summary"]
         three = headline(summary)
-        numbers = [three[key] for key in HEADLINES] + [global_number(summary, key) for key in ("mean", "std_domains")]
+        numbers = [three[key] for key in (*HEADLINES, AT_HOME)]
+        numbers += [global_number(summary, key) for key in ("mean", "std_domains")]
         shown = [str(cell["seed"]), *(finely(value) for value in numbers)]
         where = f"{summary['selection']}: {ranges(summary['rounds'])}"
+        where += f"; {GUESSED}" if any(at_chance(summary).values()) else ""
         lines.append(
             f'<tr><th scope="row">{text(cell["method"])}</th><td>{text(cell["held_out"])}</td>{cells(shown)}'
             f"<td>{text(where)}</td></tr>\n"
         )
-    said = "Percent. Avg and Std: the global model's mean over those who trained and its deviation over their domains."
+    said = "Percent. Fairness is the standard deviation around the mean over silos beside it. "
+    said += "Avg and Std: the global model's mean over those who trained and its deviation over their domains."
     folded = f"{paragraph(said, 'quiet')}{table(head, lines)}"
     return section(
         "runs",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fairsilo.analysis.metrics import summarise
 from fairsilo.config import read_yaml
+from fairsilo.core.roster import Roster
 from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import (
     Run,
@@ -28,8 +29,9 @@ from fairsilo.report.blocks import (
     table,
 )
 from fairsilo.report.charts import duration, plain, text
-from fairsilo.report.figures import Drawn, figures_in
+from fairsilo.report.figures.files import Drawn, figures_in
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
+from fairsilo.report.tables import GUESSED
 from fairsilo.runs.folder import Store
 
 SHOWN = 200  # rows of the table of failures; the others are in rounds.jsonl
@@ -57,9 +59,27 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
     config = read_yaml(folder / "config.yaml") if (folder / "config.yaml").exists() else {}
     rows = [row for row in store.rows("metrics") if usable_row(row)]
     rules = (like.config if like else config).get("evaluate") or {}
-    summary = summarise(rows, info.get("about", "global"), rules.get("selection", "last"), int(rules.get("ddof", 0)))
+    summary = summarise(
+        rows,
+        info.get("about", "global"),
+        rules.get("selection", "last"),
+        int(rules.get("ddof", 0)),
+        metric=str(rules.get("metric", "accuracy")),
+        counts=Roster.from_dict(info["roster"]).tested if "roster" in info else None,
+    )
     named = info.get("method") or (like.config.get("baseline") if like else config.get("method"))
     return Run(str(named or "unknown method"), info, config, rows, store.rows("rounds"), summary)
+
+
+def read_results(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Method and summary of a run and, where there is one, of its baseline."""
+    if not _holds_run(folder):
+        raise FairsiloError(f"{folder} is no run folder: it holds neither results nor a configuration")
+    places = [place for place in (folder, folder / "baseline") if (place / "summary.json").exists()]
+    if not places:
+        raise FairsiloError(f"{folder} has no results yet; `fairsilo resume {folder}` goes on with it")
+    stores = [Store(place) for place in places]
+    return [(str(store.read_json("run.json")["method"]), store.read_json("summary.json")) for store in stores]
 
 
 def usable_row(row: Mapping[str, Any]) -> bool:
@@ -178,10 +198,34 @@ def against(value: float, other: float | None, baseline: Run | None, spread: boo
     return paragraph(words, "difference good" if better else "difference bad")
 
 
-def with_spread(value: float | None, spread: float | None) -> str:
-    if value is None:
-        return "–"
-    return share(value) + (f" <small>± {points(spread)}</small>" if spread is not None else "")
+def with_interval(value: float, interval: Sequence[float] | None) -> str:
+    """A result and between which ends it lies, given the size of the test set."""
+    if interval is None:
+        return share(value)
+    low, high = map(points, interval)
+    return f"{share(value)} <small>{low} to {high}</small>"
+
+
+def interval_words(found: Mapping[str, Any], tested: str) -> str:
+    """What the two ends are."""
+    if found["interval"] is None:
+        return ""
+    return paragraph(
+        f"{low_to_high(found['interval'])} is the 95 % interval (Wilson) from the size of {tested}. It is about this "
+        "model; another seed gives another one."
+    )
+
+
+def low_to_high(interval: Sequence[float]) -> str:
+    return f"{points(interval[0])} to {points(interval[1])}"
+
+
+def guessing_words(found: Mapping[str, Any]) -> str:
+    """A warning where the result is no better than guessing."""
+    if not found.get("at_chance"):
+        return ""
+    words = f"At chance level: naming the most frequent class or guessing evenly gives {share(found['chance'])}"
+    return paragraph(words, "difference bad")
 
 
 def generalisation(run: Run, baseline: Run | None) -> str:
@@ -197,39 +241,53 @@ def generalisation(run: Run, baseline: Run | None) -> str:
         else "mean of " + listed(f"{name} {share(value)}" for name, value in outside.items())
     )
     other = baseline.summary["generalisation"]["mean"] if baseline else None
-    spread = found["recent_std"] if count > 1 else None
-    words = (
-        f"± standard deviation over the last {count} evaluations of this run" if count > 1 else "a single evaluation"
-    )
     before = found.get("unadapted")
+    moved = f"over the last {count} evaluations of this run it varied by {points(found['recent_std'])} points"
     return card(
         "Generalisation",
         question,
-        with_spread(found["mean"], spread),
+        with_interval(found["mean"], found["interval"]),
         against(found["mean"], other, baseline),
-        paragraph(f"{run.metric} {said}; {words}"),
+        guessing_words(found),
+        paragraph(f"{run.metric} {said}"),
+        interval_words(found, tested_words(run, outside)),
+        paragraph(f"{moved} (standard deviation)" if count > 1 else "a single evaluation"),
         paragraph(f"adapted at test time, without labels; before that {share(before)}") if before is not None else "",
     )
 
 
+def tested_words(run: Run, silos: Collection[str]) -> str:
+    """The test data behind a mean over silos, in words."""
+    found = [silo for silo in run.summary["silos"] if silo["silo"] in silos]
+    sizes = {silo["domain"]: silo["samples"] for silo in found if silo["samples"] is not None}
+    total = f"{sum(sizes.values()):,} samples"
+    if len(sizes) <= 1:
+        return f"the test set ({total})"
+    return f"the test sets of {len(sizes)} domains ({total}; silos of one domain count as tested on the same ones)"
+
+
 def personalisation(run: Run, baseline: Run | None) -> str:
     found = run.summary["personalisation"]
-    count = sum(1 for silo in run.summary["silos"] if silo["personal"] is not None)
+    silos = [silo["silo"] for silo in run.summary["silos"] if silo["personal"] is not None]
     question = "Each silo's own model at home"
     if found["mean"] is None:
         return card("Personalisation", question, "–", paragraph("No silo's own model was evaluated."))
-    words = f"± {kind_of(run)} standard deviation over the {count} silos" if count > 1 else "a single silo"
+    spread = f"over the silos it varies by {points(found['std_silos'])} points ({kind_of(run)} standard deviation)"
+    several = len(silos) > 1
     return card(
         "Personalisation",
         question,
-        with_spread(found["mean"], found["std_silos"] if count > 1 else None),
+        with_interval(found["mean"], found["interval"]),
         against(found["mean"], baseline.summary["personalisation"]["mean"] if baseline else None, baseline),
-        paragraph(f"mean {run.metric} of {count} silos; {words}" if count > 1 else f"{run.metric}; {words}"),
+        guessing_words(found),
+        paragraph(f"mean {run.metric} of {len(silos)} silos" if several else f"{run.metric}; a single silo"),
+        interval_words(found, tested_words(run, silos)),
+        paragraph(spread) if several else "",
     )
 
 
 def fairness(run: Run, baseline: Run | None) -> str:
-    """The deviation over silos that `metrics.headline` names, with the two ends."""
+    """The deviation over silos that `metrics.headline` names, around its mean, with the two ends."""
     about = "personal" if run.summary["about"] == "personal" and run.summary["fairness"]["personal"] else "global"
     found = run.summary["fairness"][about]
     own, possessive = ("the silos' own models", "'") if about == "personal" else ("the global model", "'s")
@@ -241,13 +299,16 @@ def fairness(run: Run, baseline: Run | None) -> str:
     words = f"{kind_of(run)} standard deviation of {own}{possessive} {run.metric} over the {len(known)} silos"
     words += f" ({points(found['std_domains'])} over their {count} domains)" if 1 < count < len(known) else ""
     worst, best = (choose(known, key=lambda name: float(known[name][about])) for choose in (min, max))
-    other = baseline.summary["fairness"][about].get("std_silos") if baseline else None
+    other = baseline.summary["fairness"][about] if baseline else {}
+    guessed = found.get("at_chance") or other.get("at_chance")
     return card(
         "Fairness",
         question,
-        f"{points(found['std_silos'])} <small>points</small>",
-        against(found["std_silos"], other, baseline, spread=True),
-        paragraph(f"{words}; lower is more even"),
+        f"{points(found['std_silos'])} <small>points around {share(found['mean'])}</small>",
+        "" if guessed else against(found["std_silos"], other.get("std_silos"), baseline, spread=True),
+        guessing_words(found),
+        paragraph("An even result at chance level is not fair: it is equally bad everywhere.") if guessed else "",
+        paragraph(f"{words}, around their mean; lower is more even"),
         paragraph(f"worst {worst} {share(known[worst][about])}, best {best} {share(known[best][about])}"),
     )
 
@@ -257,14 +318,14 @@ def silo_table(run: Run, baseline: Run | None) -> str:
     if not run.summary["silos"]:
         return section("silos", "Silo by silo", paragraph("Nothing was evaluated yet."))
     names = ("global", "personal", "gap")
-    lead = heads(["test samples"])
+    lead = heads(["test samples", "chance"])
     head = f'<th scope="col">silo</th><th scope="col">domain</th>{lead}{heads(names, True)}'
     if baseline:
         groups = "".join(
             f'<th class="group" scope="colgroup" colspan="3">{text(item.method)}</th>'
             for item, _ in pair(run, baseline)
         )
-        head = f'<tr><td colspan="3"></td>{groups}</tr><tr>{head}{heads(names, True)}</tr>'
+        head = f'<tr><td colspan="4"></td>{groups}</tr><tr>{head}{heads(names, True)}</tr>'
     else:
         head = f"<tr>{head}</tr>"
     others = {silo["silo"]: silo for silo in baseline.summary["silos"]} if baseline else {}
@@ -273,21 +334,36 @@ def silo_table(run: Run, baseline: Run | None) -> str:
         tag = ' <span class="tag">unseen</span>' if silo["unseen"] else ""
         samples = "–" if silo["samples"] is None else f"{silo['samples']:,}"
         row = f'<th scope="row">{text(silo["silo"])}{tag}</th><td>{text(silo["domain"])}</td>'
-        row += cells([samples]) + results_cells(silo)
+        row += cells([samples, share(chance_level(silo))]) + results_cells(silo)
         row += results_cells(others.get(silo["silo"], {})) if baseline else ""
         rows.append(f"<tr>{row}</tr>\n")
     about = f"{run.metric.capitalize()} on each silo's test data, of the global and of the silo's own model. "
+    about += "Small: its 95 % interval from the number of test samples (Wilson). "
     about += (
-        "The gap is the validation loss of the global model minus that of the silo's own: how much a silo gives up."
+        "The gap is the validation loss of the global model minus that of the silo's own: how much a silo gives up. "
     )
+    about += "Chance is what a model reaches that always names the most frequent class or guesses evenly; "
+    about += f"{GUESSED} marks results whose interval reaches down to it."
     return section("silos", "Silo by silo", paragraph(about), table(head, rows))
 
 
+def chance_level(silo: Mapping[str, Any]) -> float | None:
+    found = silo.get("chance")
+    return max(found["majority"], found["uniform"]) if found else None
+
+
 def results_cells(silo: Mapping[str, Any]) -> str:
-    shared = share(silo.get("global"))
-    if silo.get("adapted") is not None:
-        shared = f"{share(silo['adapted'])} (unadapted {shared})"
-    return cells([shared, share(silo.get("personal")), plain(silo.get("gap"))], first=True)
+    intervals, guessed = silo.get("intervals") or {}, silo.get("at_chance") or ()
+    kind = "global" if silo.get("adapted") is None else "adapted"
+    shared = share(silo.get(kind)) + (f" (unadapted {share(silo['global'])})" if kind == "adapted" else "")
+    found = [(shared, kind), (share(silo.get("personal")), "personal")]
+    drawn = ""
+    for place, (value, model) in enumerate(found):
+        mark = f" {GUESSED}" if model in guessed else ""
+        below = f"<small>{low_to_high(intervals[model])}</small>" if intervals.get(model) else ""
+        first = " first" if place == 0 else ""
+        drawn += f'<td class="number{first}">{text(value + mark)}{below}</td>'
+    return drawn + cells([plain(silo.get("gap"))])
 
 
 # ------------------------------------------------------------------------------------------------------ diagnostics

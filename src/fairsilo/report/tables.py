@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
-from fairsilo.analysis.metrics import CLUSTERED, HEADLINES, by_held_out, compare_cells, headline, mean
+from fairsilo.analysis.metrics import (
+    AT_HOME,
+    CLUSTERED,
+    HEADLINES,
+    at_chance,
+    by_held_out,
+    compare_cells,
+    guessed_by_held_out,
+    headline,
+    judged_fairness,
+    mean,
+)
+from fairsilo.report.spreadsheet import csv_text
 
 SELECTIONS = {
     "last": "last round",
@@ -18,6 +28,13 @@ SELECTIONS = {
     "source-validation": "best round on the training silos' validation data",
     "oracle": "ORACLE: best round on the unseen test data",
 }
+
+
+GUESSED = "≈ chance"
+CHANCE = (
+    f"{GUESSED}: no better than always naming the most frequent class or guessing evenly (the lower end of the 95 % "
+    "interval from the test size is not above that), so that its spread says nothing about fairness"
+)
 
 
 def percent(value: float | None, sign: bool = False) -> str:
@@ -36,13 +53,15 @@ def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapp
         table.add_column(escape(name), justify="right")
         table.add_column("own model", justify="right", style="dim")
     numbers = [headline(content) for _, content in runs]
+    guessed = [at_chance(content) for _, content in runs]
     labels = {
         "generalisation": "generalise: global model, unseen domain",
         "personalisation": "personalise: silos' own models, at home",
-        "fairness": "fair: std over silos (lower is more even)",
+        "fairness": "fair: std over silos, lower is more even (mean)",
     }
     for key in HEADLINES:
-        cells = [cell for found in numbers for cell in (percent(found[key]), "")]
+        shown = [_beside_mean(percent(found[key]), key, found[AT_HOME]) for found in numbers]
+        cells = [cell for text, marks in zip(shown, guessed, strict=True) for cell in (_marked(text, marks[key]), "")]
         table.add_row(labels[key], *cells, style="bold", end_section=key == "fairness")
     if any(CLUSTERED in content for _, content in runs):
         cells = [cell for _, content in runs for cell in (percent(content.get(CLUSTERED)), "")]
@@ -53,8 +72,28 @@ def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapp
         cells = []
         for rows in by_silo:
             found = rows.get(row["silo"], {})
-            cells += [_adapted(found), percent(found.get("personal"))]
+            marks = found.get("at_chance") or ()
+            cells += [
+                _marked(_adapted(found), ("global" if found.get("adapted") is None else "adapted") in marks),
+                _marked(percent(found.get("personal")), "personal" in marks),
+            ]
         table.add_row(escape(label), *cells)
+    return _explained(table)
+
+
+def _marked(text: str, guessed: bool) -> str:
+    return f"{text} {GUESSED}" if guessed else text
+
+
+def _beside_mean(text: str, key: str, centre: float | None) -> str:
+    """A spread with the mean that it is around: alone it would praise a model that is equally bad everywhere."""
+    return f"{text} ({percent(centre)})" if key == "fairness" and centre is not None else text
+
+
+def _explained(table: Table) -> Table:
+    """With a line below that says what the mark means, where one stands in the table."""
+    if any(GUESSED in str(cell) for column in table.columns for cell in column.cells):
+        table.caption, table.caption_justify = CHANCE, "left"
     return table
 
 
@@ -68,17 +107,24 @@ def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
     """As papers have it: methods x held-out domains with their mean, one table per headline."""
     tables = []
     for key in HEADLINES if len(comparison["held_out"]) > 1 else ():
-        unit = "std over silos in points, lower is more even" if key == "fairness" else "percent"
+        unit = "std over silos in points, lower is more even (mean)" if key == "fairness" else "percent"
         title = f"{key} by held-out domain: {unit}, mean over {len(comparison['seeds'])} seeds"
         table = Table(title=title, title_justify="left")
         table.add_column("method")
         for name in (*comparison["held_out"], "mean"):
             table.add_column(escape(name), justify="right")
         for method in comparison["methods"]:
-            found = by_held_out(comparison["cells"], method, key)
-            values = [percent(found.get(name)) for name in (*comparison["held_out"], "mean")]
-            table.add_row(escape(method), *values)
-        tables.append(table)
+            found, centres = (by_held_out(comparison["cells"], method, one) for one in (key, AT_HOME))
+            guessed = guessed_by_held_out(comparison["cells"], method, key)
+            table.add_row(
+                escape(method),
+                *(
+                    _marked(_beside_mean(percent(found.get(name)), key, centres.get(name)), name in guessed)
+                    for name in comparison["held_out"]
+                ),
+                _marked(_beside_mean(percent(found["mean"]), key, centres["mean"]), bool(guessed)),
+            )
+        tables.append(_explained(table))
     return tables
 
 
@@ -91,7 +137,8 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     table = Table(title=f"percent, mean ± std over {cells}; {selection}", title_justify="left")
     table.add_column("method")
     for key in HEADLINES:
-        table.add_column(f"{key} {'(std, lower is better)' if key == 'fairness' else ''}", justify="right")
+        what = f"{key}: std over silos, lower is more even (mean)" if key == "fairness" else key
+        table.add_column(what, justify="right")
         table.add_column(f"minus {escape(first)} ± s.e.", justify="right", style="dim")
     clustered = _clustered(comparison)
     if clustered:
@@ -100,12 +147,18 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
         texts = []
         for key in HEADLINES:
             found = row[key]
-            texts.append(_with_spread(found))
+            texts.append(_beside_mean(_with_spread(found), key, row[AT_HOME]["mean"]) + _in_runs(found, row["cells"]))
             texts.append(_difference(found))
         if clustered:
             texts.append(percent(clustered.get(row["method"])))
         table.add_row(escape(row["method"]), *texts)
-    return table
+    return _explained(table)
+
+
+def _in_runs(found: Mapping[str, Any], runs: int) -> str:
+    """The mark of chance, and in how many runs."""
+    count = found["at_chance"]
+    return "" if not count else f" {GUESSED}" if count == runs else f" {GUESSED} in {count} of {runs} runs"
 
 
 def _clustered(comparison: Mapping[str, Any]) -> dict[str, float]:
@@ -131,22 +184,21 @@ def _difference(found: Mapping[str, Any]) -> str:
 
 def comparison_csv(comparison: Mapping[str, Any]) -> str:
     """One line per cell, so that any statistic can be recomputed."""
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["method", "held_out", "seed", *HEADLINES, "gap_variance", CLUSTERED, "selection"])
+    columns = ["method", "held_out", "seed", *HEADLINES, "fairness_mean", "fairness_chance_level"]
+    columns += [*(f"{key}_at_chance" for key in HEADLINES), "gap_variance", CLUSTERED, "selection"]
+    rows = []
     for cell in comparison["cells"]:
         summary = cell["summary"]
         numbers = headline(summary)
-        writer.writerow(
-            [
-                *(cell[key] for key in ("method", "held_out", "seed")),
-                *(numbers[key] for key in HEADLINES),
-                summary["fairness"]["gap_variance"],
-                summary.get(CLUSTERED),
-                summary["selection"],
-            ]
+        rows.append(
+            {key: cell[key] for key in ("method", "held_out", "seed")}
+            | {key: numbers[key] for key in HEADLINES}
+            | {"fairness_mean": numbers[AT_HOME], "fairness_chance_level": judged_fairness(summary).get("chance")}
+            | {f"{key}_at_chance": guessed for key, guessed in at_chance(summary).items()}
+            | {"gap_variance": summary["fairness"]["gap_variance"], CLUSTERED: summary.get(CLUSTERED)}
+            | {"selection": summary["selection"]}
         )
-    return text.getvalue()
+    return csv_text(columns, rows)
 
 
 def comparison_latex(comparison: Mapping[str, Any]) -> str:
@@ -155,15 +207,24 @@ def comparison_latex(comparison: Mapping[str, Any]) -> str:
     lines = [
         "% percent, mean and standard deviation over "
         f"{len(comparison['held_out'])} held-out domains and {len(comparison['seeds'])} seeds",
-        r"\begin{tabular}{lrrr}",
+        r"\begin{tabular}{lrrrr}",
         r"\toprule",
-        r"Method & Generalisation & Personalisation & Std over silos \\",
+        r"Method & Generalisation & Personalisation & Mean over silos & Std over silos \\",
         r"\midrule",
     ]
+    columns = ("generalisation", "personalisation", AT_HOME, "fairness")
     for row in rows:
-        cells = [f"${_with_spread(row[key]).replace('±', chr(92) + 'pm')}$" for key in HEADLINES]
+        cells = [_latex_cell(row[key]) for key in columns]
         lines.append(f"{_escaped(row['method'])} & {' & '.join(cells)} \\\\")
+    if any(row[key]["at_chance"] for row in rows for key in columns):
+        lines.insert(1, r"% \dagger: " + CHANCE.partition(": ")[2].replace("%", r"\%"))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _latex_cell(found: Mapping[str, Any]) -> str:
+    written = _with_spread(found).replace("±", r"\pm")
+    mark = r"^{\dagger}" if found["at_chance"] else ""
+    return f"${written}{mark}$"
 
 
 def _escaped(text: str) -> str:
@@ -179,7 +240,7 @@ def methods_table(descriptions: Sequence[Mapping[str, Any]]) -> Table:
         table.add_column(column)
     for found in descriptions:
         settings = ", ".join(dict.fromkeys(f"{item['name']}={written(item['default'])}" for item in found["settings"]))
-        table.add_row(found["name"], found["idea"], settings, found["results_about"])
+        table.add_row(*map(escape, (found["name"], found["idea"], settings, found["results_about"])))
     return table
 
 
@@ -188,7 +249,7 @@ def settings_table(listed: Sequence[Mapping[str, Any]]) -> Table:
     for column in ("name", "default", "range", "meaning"):
         table.add_column(column, overflow="fold")
     for one in listed:
-        table.add_row(one["name"], written(one["default"]), escape(one["range"]), escape(one["help"]))
+        table.add_row(*map(escape, (one["name"], written(one["default"]), one["range"], one["help"])))
     return table
 
 

@@ -44,6 +44,11 @@ def composed(row: str, column: str) -> str:
     return " | ".join(name for name in (row, column) if name not in PLAIN) or "fedavg"
 
 
+def is_setting(text: str) -> bool:
+    """`rounds=5` is a setting; `fedprox(mu=0.1)` is a method."""
+    return "=" in text.split("(", maxsplit=1)[0]
+
+
 def read_plan(
     path: Path | None,
     overrides: Sequence[str] = (),

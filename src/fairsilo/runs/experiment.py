@@ -19,6 +19,7 @@ import yaml
 from fairsilo import __version__, config
 from fairsilo.analysis.metrics import CLUSTERED, summarise
 from fairsilo.config import Experiment
+from fairsilo.core.roster import Roster
 from fairsilo.data.federation import Federation, pooled
 from fairsilo.data.synthetic import too_few
 from fairsilo.engine.features import Shelf, keep_features
@@ -133,6 +134,9 @@ def _run_both(
         except StoppedError:
             page(folder)
             raise
+        except (KeyboardInterrupt, OSError) as problem:
+            problem.add_note(f"`fairsilo resume {folder}` goes on from the last complete round")
+            raise
     page(folder)
     return result
 
@@ -207,12 +211,12 @@ def run_one(
         seconds = earlier + time.perf_counter() - begun
         store.write_json("run.json", {"status": "stopped", **facts, "seconds": seconds, "message": message})
         if isinstance(problem, StoppedError):
-            _write_summary(store, experiment, loop.history.rows, method.about)
+            _write_summary(store, experiment, loop.history.rows, method.about, roster)
         raise
     clusters = loop.server.memory.get("clustering", {}).get("clusters")
     types = {silo.name: silo.domain for silo in roster.silos}
     found = {CLUSTERED: clustering_accuracy(clusters, types)} if clusters else {}
-    summary = _write_summary(store, experiment, history.rows, method.about, found)
+    summary = _write_summary(store, experiment, history.rows, method.about, roster, found)
     facts |= found
     seconds = earlier + time.perf_counter() - begun
     store.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
@@ -233,9 +237,12 @@ def _write_summary(
     experiment: Experiment,
     rows: Sequence[dict[str, Any]],
     about: str,
+    roster: Roster,
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    summary = {**summarise(rows, about, experiment.evaluate.selection, experiment.evaluate.ddof), **(more or {})}
+    rules = experiment.evaluate
+    found = summarise(rows, about, rules.selection, rules.ddof, metric=rules.metric, counts=roster.tested)
+    summary = {**found, **(more or {})}
     store.write_json("summary.json", summary)
     return summary
 

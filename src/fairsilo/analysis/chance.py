@@ -1,0 +1,103 @@
+"""How sure a result is that was measured on so many samples, and whether guessing would have reached it.
+
+Both follow from the size and the class counts of test sets. They say nothing about what another seed would give.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any
+
+CONFIDENCE = 0.95
+SHARES = ("accuracy", "balanced-accuracy")  # metrics that are shares of samples, so that an interval is known
+_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """A silo's test data as far as a result depends on them.
+
+    Attributes:
+        domain: Where the data come from. Silos of one domain are usually tested on the same samples.
+        size: Samples; for balanced accuracy as many as would give its variance if they were drawn evenly.
+        majority: What a model reaches that always names the most frequent class; None where counts are unknown.
+        uniform: What a model reaches that guesses every class equally often; None where counts are unknown.
+    """
+
+    domain: str
+    size: float
+    majority: float | None = None
+    uniform: float | None = None
+
+    @property
+    def level(self) -> float | None:
+        """The better of the two guesses."""
+        return None if self.majority is None or self.uniform is None else max(self.majority, self.uniform)
+
+
+def evaluation_set(domain: str, samples: int, counts: Sequence[float] | None, metric: str) -> EvaluationSet:
+    """From the samples of each class (as many entries as classes), where they are known."""
+    if not counts or sum(counts) <= 0:
+        return EvaluationSet(domain, samples)
+    present = [count for count in counts if count > 0]
+    if metric == "balanced-accuracy":
+        # Var = sum over present classes of p (1 - p) / (K^2 n_k), as of a share of K^2 / sum(1 / n_k) samples
+        size = len(present) ** 2 / math.fsum(1 / count for count in present)
+        return EvaluationSet(domain, size, 1 / len(present), 1 / len(counts))
+    return EvaluationSet(domain, sum(counts), max(counts) / sum(counts), 1 / len(counts))
+
+
+def evaluation_sets(
+    rows: Iterable[Mapping[str, Any]], metric: str, counts: Mapping[str, Sequence[float]] | None = None
+) -> dict[str, EvaluationSet]:
+    """Silo -> its test data, from the rows that were measured on them; nothing for metrics that are no shares.
+
+    Class counts come from the rows (`per_class.samples`), else from `counts` by silo.
+    """
+    if metric not in SHARES:
+        return {}
+    found = {}
+    for row in rows:
+        if row["split"] == "test":
+            known = (row.get("per_class") or {}).get("samples") or (counts or {}).get(row["silo"])
+            found[row["silo"]] = evaluation_set(row["domain"], row["samples"], known, metric)
+    return found
+
+
+def wilson(share: float, samples: float) -> tuple[float, float]:
+    """Wilson's score interval of a share of so many samples."""
+    scale = 1 + _Z**2 / samples
+    centre = (share + _Z**2 / (2 * samples)) / scale
+    half = _Z / scale * math.sqrt(share * (1 - share) / samples + _Z**2 / (4 * samples**2))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def pooled_size(sets: Sequence[EvaluationSet]) -> float:
+    """Of how many samples the mean over silos is a share, with its variance.
+
+    The mean has the variance p (1 - p) sum_d w_d^2 / n_d, where w_d is the share of the silos that are of domain d and
+    n_d the size of its test set. Silos of one domain count as tested on the same samples, the largest set among them.
+    """
+    sizes: dict[str, list[float]] = {}
+    for one in sets:
+        sizes.setdefault(one.domain, []).append(one.size)
+    return 1 / math.fsum((len(found) / len(sets)) ** 2 / max(found) for found in sizes.values())
+
+
+def judged(values: Mapping[str, float], sets: Mapping[str, EvaluationSet]) -> dict[str, Any]:
+    """Interval and chance level of the mean over silos, and whether it is at chance.
+
+    A result is at chance where the lower end of its interval is not above the chance level, which is the mean over
+    the silos of the better of two guesses: always the most frequent class, or every class equally often.
+    """
+    known = {silo: sets[silo] for silo in values if silo in sets and sets[silo].size > 0}
+    centre = math.fsum(values.values()) / len(values) if values else math.nan
+    if not values or len(known) < len(values) or not 0 <= centre <= 1:
+        return {"interval": None, "chance": None, "at_chance": None}
+    low, high = wilson(centre, pooled_size(list(known.values())))
+    levels = [one.level for one in known.values()]
+    level = math.fsum(value or 0.0 for value in levels) / len(levels) if None not in levels else None
+    return {"interval": [low, high], "chance": level, "at_chance": None if level is None else low <= level}

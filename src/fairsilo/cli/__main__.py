@@ -1,0 +1,5 @@
+"""`python -m fairsilo.cli`."""
+
+from fairsilo.cli import main
+
+main()

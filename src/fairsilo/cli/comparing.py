@@ -1,0 +1,71 @@
+"""`fairsilo compare`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairsilo.cli.interrupts import interruptible
+from fairsilo.cli.output import AsJson, console, say, show, show_json
+from fairsilo.cli.running import OutFolder
+from fairsilo.runs.comparison import is_setting, read_plan
+
+
+def compare(
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="methods and settings as key=value", metavar="[METHOD...]")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="a YAML file: settings, methods or grid, seeds, held-out domains"),
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(help="seeds, separated by commas")] = None,
+    held_out: Annotated[str | None, typer.Option(help="domains, separated by commas, or 'all'")] = None,
+    out: OutFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Methods x held-out domains x seeds: a table with means, spreads and paired differences to the first method.
+
+    A file may name methods: [..] or a grid: {rows: [..], columns: [..]} of compositions, seeds: [..] and
+    held_out_domains: all or [..].
+    """
+    names = [text for text in arguments or () if not is_setting(text)]
+    given = [text for text in arguments or () if is_setting(text)]
+    plan = read_plan(config, given, methods=names, seeds=seeds, held_out=held_out)
+    from fairsilo import api
+    from fairsilo.cli.progress import ProgressListener
+    from fairsilo.report.comparison_page import write_comparison
+    from fairsilo.runs.experiment import slug
+
+    if out is None and config is not None and not names:
+        out = Path("runs") / slug(f"compare-{config.stem}")
+    again = "the same command goes on from the last complete round"
+    with interruptible(again), ProgressListener(console, quiet=as_json) as listener:
+        found = api.compare(
+            plan.methods,
+            experiment=plan.experiment,
+            seeds=plan.seeds,
+            held_out=plan.held_out,
+            grid=plan.grid,
+            out=out,
+            listener=listener,
+        )
+    page = write_comparison(found.folder)
+    if as_json:
+        show_json(found.as_dict())
+    else:
+        show_comparison(page)
+
+
+def show_comparison(page: Path) -> None:
+    """The tables of the comparison that a page is about."""
+    from fairsilo.report.comparison_page import read_comparison
+    from fairsilo.report.tables import comparison_table, held_out_tables
+
+    content = read_comparison(page.parent)
+    for table in (*held_out_tables(content), comparison_table(content)):
+        show(table)
+    say(f"page: {page}")
+    say(f"also as CSV, LaTeX and JSON: {page.parent}/comparison.*")

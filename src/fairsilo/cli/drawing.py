@@ -1,0 +1,58 @@
+"""`fairsilo figure`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairsilo.cli.output import AsJson, Trust, say, show_json
+from fairsilo.errors import FairsiloError
+
+
+def figure(
+    name: Annotated[str, typer.Argument(help="a figure, or `all`; without a run: `list`")],
+    folder: Annotated[
+        Path | None, typer.Argument(help="a finished run with evaluate.keep_local=true (or FedAG's)")
+    ] = None,
+    options: Annotated[list[str] | None, typer.Argument(help="options as key=value")] = None,
+    as_json: AsJson = False,
+    trust: Trust = False,
+) -> None:
+    """Draw a diagnostic of a run as SVG, PNG and CSV, and put it into the report."""
+    if name == "list":
+        _list(as_json)
+        return
+    if folder is None:
+        raise FairsiloError(f"`fairsilo figure {name}` needs the folder of a run")
+    from fairsilo.report.figures.files import figures_of, options_of, write_figure
+    from fairsilo.report.figures.registry import FIGURES
+    from fairsilo.report.page import write_report
+    from fairsilo.runs.trained import Replayed
+
+    names = list(FIGURES) if name == "all" else [name]
+    chosen = {one: options_of(one, options or ()) for one in names}
+    replay = Replayed(folder, trust=trust)
+    names = figures_of(replay) if name == "all" else names
+    written: list[Path] = []
+    for number, one in enumerate(names, 1):
+        if not as_json:
+            say(f"{one} ({number} of {len(names)}) ...")
+        written += write_figure(one, replay, folder / "figures", **chosen[one])
+    page = write_report(folder)
+    if as_json:
+        show_json({"files": [str(path) for path in written], "report": str(page)})
+        return
+    for path in (*written, page):
+        say(path)
+
+
+def _list(as_json: bool) -> None:
+    from fairsilo.report.figures.registry import FIGURES
+
+    if as_json:
+        show_json([{"name": key, "title": one.title, "about": one.about} for key, one in FIGURES.items()])
+        return
+    for key, one in FIGURES.items():
+        say(f"{key}: {one.about}")

@@ -1,0 +1,46 @@
+"""`fairsilo report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairsilo.cli.comparing import show_comparison
+from fairsilo.cli.output import AsJson, say, show, show_json
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="a run folder, or a comparison's")], as_json: AsJson = False
+) -> None:
+    """Write the HTML page of a run or of a comparison again and print its table."""
+    if (folder / "comparison.json").exists():
+        _comparison(folder, as_json)
+    else:
+        _run(folder, as_json)
+
+
+def _run(folder: Path, as_json: bool) -> None:
+    from fairsilo.report.page import read_results, write_report
+    from fairsilo.report.tables import run_table
+
+    found = read_results(folder)
+    path = write_report(folder)
+    if as_json:
+        show_json({"report": str(path), "summary": found[0][1]})
+        return
+    show(run_table(*found[0], found[1] if len(found) > 1 else None))
+    say(f"report: {path}")
+
+
+def _comparison(folder: Path, as_json: bool) -> None:
+    from fairsilo.analysis.metrics import compare_cells
+    from fairsilo.report.comparison_page import read_comparison, write_comparison
+
+    page = write_comparison(folder)
+    if as_json:
+        content = read_comparison(folder)
+        show_json({"report": str(page), "table": compare_cells(content["methods"], content["cells"])})
+    else:
+        show_comparison(page)

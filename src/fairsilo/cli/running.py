@@ -1,0 +1,62 @@
+"""`fairsilo run` and `fairsilo resume`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fairsilo.cli.interrupts import interruptible
+from fairsilo.cli.output import AsJson, Trust, console, say, show, show_json
+from fairsilo.config import Experiment, experiment, read_yaml
+
+Settings = Annotated[
+    list[str] | None, typer.Argument(help="settings as key=value, such as method=fedprox rounds=20 data.folder=images")
+]
+ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="a YAML file of settings")]
+OutFolder = Annotated[Path | None, typer.Option("--out", "-o", help="the run folder; by default one under runs/")]
+
+
+def run(settings: Settings = None, config: ConfigFile = None, out: OutFolder = None, as_json: AsJson = False) -> None:
+    """Train a federation with one domain held out; write a run folder with a report.
+
+    Without settings: FAA beside FedAvg on the embedded federation `glyphs`.
+    """
+    chosen = experiment(read_yaml(config) if config else {}, settings or [])
+    from fairsilo import api
+
+    _finish(lambda listener: api.run(chosen, out=out, listener=listener), as_json, chosen)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(help="a run folder")], as_json: AsJson = False, trust: Trust = False
+) -> None:
+    """Go on with a run that was interrupted, to the same numbers."""
+    from fairsilo import api
+    from fairsilo.runs.setup import read_experiment
+
+    chosen = read_experiment(folder, trust)
+    _finish(lambda listener: api.resume(folder, listener, trust=trust), as_json, chosen)
+
+
+def _finish(work: Callable[[Any], Any], as_json: bool, chosen: Experiment) -> None:
+    """Do the work under a progress bar, then print what came out of it."""
+    from fairsilo.cli.progress import ProgressListener
+    from fairsilo.methods.text import method
+    from fairsilo.report.tables import run_table
+    from fairsilo.runs.setup import sends_of
+
+    sends = sends_of(chosen, method(chosen.method))
+    if sends and not as_json:
+        say(f"{chosen.method} sends, besides the model: {'; '.join(sends)}")
+    with interruptible(), ProgressListener(console, quiet=as_json) as listener:
+        result = work(listener)
+    if as_json:
+        show_json(result.as_dict())
+        return
+    beside = (result.baseline.method, result.baseline.summary) if result.baseline else None
+    show(run_table(result.method, result.summary, beside))
+    say(f"run folder: {result.folder}")
+    say(f"report: {result.folder / 'report.html'}")

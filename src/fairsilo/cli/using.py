@@ -1,0 +1,110 @@
+"""`fairsilo predict`, `fairsilo evaluate` and `fairsilo personalise`: a finished run put to use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fairsilo.cli.output import AsJson, Trust, say, show, show_json
+from fairsilo.errors import FairsiloError
+
+RunFolder = Annotated[Path, typer.Argument(help="the folder of a finished run")]
+OfSilo = Annotated[str | None, typer.Option("--silo", help="use this silo's own model instead of the global one")]
+Which = Annotated[str, typer.Option("--model", help="which of a silo's own models: best (by validation) or last")]
+NewData = Annotated[
+    str,
+    typer.Option("--data", help="PATH/class/image, PATH/domain/class/image, an index, packed files, or glyphs:street"),
+]
+
+
+def predict(
+    folder: RunFolder,
+    images: Annotated[list[Path], typer.Argument(help="image files, or folders of them")],
+    silo: OfSilo = None,
+    model: Which = "best",
+    as_json: AsJson = False,
+    trust: Trust = False,
+) -> None:
+    """Classify images with the global model of a run, or with a silo's own.
+
+    With FedAG's global model also: how much each silo's adapter counts in the answer.
+    """
+    _check_which(model)
+    from fairsilo.data.newcomer import read_images
+    from fairsilo.report.tables import predictions_table
+    from fairsilo.runs.trained import Trained
+
+    trained = Trained(folder, trust=trust)
+    names, pixels = read_images(images, trained.size)
+    found = trained.predict(pixels, silo, model).tolist()
+    rows: list[dict[str, Any]] = [
+        {"image": name, "probabilities": dict(zip(trained.classes, p, strict=True))}
+        for name, p in zip(names, found, strict=True)
+    ]
+    attention = None if silo else trained.attention(pixels)
+    if attention is not None:
+        for row, weights in zip(rows, attention.tolist(), strict=True):
+            row["attention"] = dict(zip(trained.silos, weights, strict=True))
+    if as_json:
+        show_json(rows)
+    else:
+        show(predictions_table(rows))
+
+
+def evaluate(
+    folder: RunFolder,
+    data: NewData,
+    silo: OfSilo = None,
+    model: Which = "best",
+    adapt: Annotated[
+        str | None, typer.Option("--adapt", help="adapt at test time first: dsbn, tent(adapt_lr=0.01)")
+    ] = None,
+    as_json: AsJson = False,
+    trust: Trust = False,
+) -> None:
+    """Measure a run's global model, or a silo's own, on labelled data that it never saw."""
+    _check_which(model)
+    from fairsilo.data.newcomer import read_newcomer
+    from fairsilo.report.tables import measures_table
+    from fairsilo.runs.trained import Trained
+
+    trained = Trained(folder, trust=trust)
+    rows = trained.evaluate(read_newcomer(data, trained.classes, trained.size), silo, model, adapt)
+    if as_json:
+        show_json(rows)
+    else:
+        show(measures_table(rows))
+
+
+def personalise(
+    folder: RunFolder,
+    data: NewData,
+    name: Annotated[str | None, typer.Option("--name", help="of the new silo; by default its domain's")] = None,
+    validation: Annotated[float, typer.Option(help="share of the training samples kept for validation")] = 0.15,
+    test: Annotated[float, typer.Option(help="share of the samples kept for testing, where the data do not say")] = 0.2,
+    as_json: AsJson = False,
+    trust: Trust = False,
+) -> None:
+    """Let a new silo join a finished run: its own model from the global one, by the method's own rule."""
+    from fairsilo.data.newcomer import read_newcomer
+    from fairsilo.report.tables import personalised_table
+    from fairsilo.runs.trained import Trained
+
+    trained = Trained(folder, trust=trust)
+    domains = read_newcomer(data, trained.classes, trained.size)
+    if name and len(domains) > 1:
+        raise FairsiloError(f"{data} has {len(domains)} domains, and --name names one silo; give one domain")
+    found = [trained.personalise(name or key, domain, validation, test) for key, domain in domains.items()]
+    if as_json:
+        show_json(found)
+        return
+    show(personalised_table(found))
+    for one in found:
+        say(f"model: {one['model']}")
+
+
+def _check_which(model: str) -> None:
+    if model not in ("best", "last"):
+        raise FairsiloError(f"--model is {model!r}; it must be best or last")

@@ -1,0 +1,50 @@
+"""Draws the A-distance of global to local features, round by round."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from fairsilo.analysis.diagnostics.a_distance import ADistances, a_distance
+from fairsilo.report.charts import MARKED, emphasised
+from fairsilo.report.figures.drawing import (
+    OTHERS,
+    Diagram,
+    label_of,
+    legend_below,
+    marker_of,
+    over_rounds,
+    palette,
+    panels_of,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw(result: ADistances) -> Figure:
+    figure, (axes,) = panels_of(1, 7.2, 4.2)
+    lines: dict[str, list[tuple[float, float | None]]] = {}
+    for item in result.found:
+        lines.setdefault(item.silo, []).append((item.round, item.distance))
+    for line in sorted(emphasised(lines), key=lambda line: line.colour > 0):  # the muted ones lie underneath
+        points = [(x, math.nan if y is None else y) for x, y in line.points]
+        marker = marker_of(line.colour) if line.colour and len(points) <= MARKED else ""
+        label = label_of(line.name, 30) if line.colour else OTHERS
+        style: dict[str, Any] = {"color": palette()[line.colour], "linewidth": 1.6 if line.colour else 0.8}
+        axes.plot(*zip(*points, strict=True), marker=marker, markersize=4.5, label=label, **style)
+    axes.set_ylim(-0.05, 2.05)
+    axes.set_yticks([0, 0.5, 1, 1.5, 2], ["0 (alike)", "0.5", "1", "1.5", "2 (apart)"])
+    axes.set_ylabel("proxy A-distance, global to local")
+    over_rounds(axes, {item.round for item in result.found})
+    legend_below(figure, axes)
+    return figure
+
+
+FIGURE = Diagram(
+    "How far local features move away from global ones",
+    "Proxy A-distance 2 (1 − 2 error) of a linear classifier that tells the features of the global model the silo "
+    "was sent from those of its trained model, on the silo's own data (GRACE, Fig. 2a).",
+    a_distance,
+    draw,
+)

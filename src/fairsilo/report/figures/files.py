@@ -1,0 +1,104 @@
+"""Write the figures of a run, and read those that were written."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from fairsilo.analysis.diagnostics.replay import Replay
+from fairsilo.errors import FairsiloError, nearest
+from fairsilo.report.figures.drawing import rendered
+from fairsilo.report.figures.registry import FIGURES
+from fairsilo.report.spreadsheet import csv_text
+from fairsilo.runs.folder import Store
+
+
+class Drawn(NamedTuple):
+    """A figure found in a folder; the drawing can stand in a page as it is."""
+
+    name: str
+    title: str
+    about: str
+    svg: str
+
+    @property
+    def wide(self) -> bool:
+        """Several panels side by side: it wants the width of the page."""
+        box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', self.svg)
+        return box is not None and float(box[1]) > 2 * float(box[2])
+
+
+def write_figure(name: str, replay: Replay, folder: Path, **options: Any) -> list[Path]:
+    """Compute one figure and write NAME.csv, .svg, .png and .json; `options` go to the diagnostic."""
+    if name not in FIGURES:
+        raise FairsiloError(f"no figure is named {name!r}{nearest(name, FIGURES)}")
+    diagram = FIGURES[name]
+    result = diagram.compute(replay, **options)
+    rows = result.rows()
+    if not rows:
+        raise FairsiloError(f"there is nothing to draw for {name}: this run has no models or images that it needs")
+    folder.mkdir(parents=True, exist_ok=True)
+    store = Store(folder)
+    svg, png = rendered(name, diagram, result)
+    image = folder / f"{name}.png"
+    beside = image.with_name(f".{image.name}.part")
+    beside.write_bytes(png)
+    beside.replace(image)
+    return [
+        store.write_text(f"{name}.csv", csv_text(list(rows[0]), rows)),
+        store.write_text(f"{name}.svg", svg),
+        image,
+        store.write_json(f"{name}.json", {"title": diagram.title, "about": diagram.about}),
+    ]
+
+
+def figures_of(replay: Replay) -> list[str]:
+    """The names of all figures of a run: of the attention between adapters where it has some, else of local models."""
+    return [name for name, diagram in FIGURES.items() if diagram.of_attention == replay.attends]
+
+
+def options_of(name: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Options of a figure's diagnostic from `key=value` texts; unknown ones are refused by name."""
+    if name not in FIGURES:
+        raise FairsiloError(f"no figure is named {name!r}{nearest(name, FIGURES)}")
+    known = [key for key in inspect.signature(FIGURES[name].compute).parameters if key != "replay"]
+    if texts and not known:
+        raise FairsiloError(f"{name} has no options")
+    options = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise FairsiloError(f"{text!r} is no option; write key=value, such as {known[0]}=...")
+        if key not in known:
+            raise FairsiloError(f"{name} has no option {key!r}{nearest(key, known)}")
+        options[key] = yaml.safe_load(value)
+    return options
+
+
+def figures_in(folder: Path) -> list[Drawn]:
+    """The figures in a folder, those of `FIGURES` first and in that order."""
+    found = []
+    for path in folder.glob("*.json"):
+        drawing = path.with_suffix(".svg")
+        about = _read_about(path) if drawing.exists() else None
+        if about:
+            svg = drawing.read_text(encoding="utf-8")
+            found.append(Drawn(path.stem, about["title"], about["about"], svg[max(svg.find("<svg"), 0) :]))
+    known = list(FIGURES)
+    return sorted(found, key=lambda item: (known.index(item.name) if item.name in known else len(known), item.name))
+
+
+def _read_about(path: Path) -> dict[str, str] | None:
+    """Title and description, or None for some other JSON file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return None
+    fits = isinstance(content, dict) and all(isinstance(content.get(key), str) for key in ("title", "about"))
+    return content if fits else None

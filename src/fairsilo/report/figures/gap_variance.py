@@ -1,0 +1,48 @@
+"""Draws how unequal the generalisation gaps are, round by round."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairsilo.analysis.diagnostics.gap_variance import RULES, GapVariance, gap_variance
+from fairsilo.report.charts import MARKED, spans_decades, usable
+from fairsilo.report.figures.drawing import (
+    Diagram,
+    legend_below,
+    logarithmic,
+    marker_of,
+    over_rounds,
+    palette,
+    panels_of,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw(result: GapVariance) -> Figure:
+    figure, (axes,) = panels_of(1, 7.2, 4.2)
+    values = [item.variance for item in result.found]
+    label = "variance of the gaps (loss²)"
+    if spans_decades(values):
+        logarithmic(axes, label)
+    else:
+        axes.set_ylabel(label)
+        axes.set_ylim(0, 1.06 * max((value for value in values if usable(value)), default=1.0) or 1.0)
+    for colour, rule in zip((8, 2, 1), RULES, strict=True):
+        points = result.curve(rule)
+        marker = marker_of(colour) if len(points) <= MARKED else ""
+        axes.plot(*zip(*points, strict=True), color=palette()[colour], marker=marker, markersize=4.5, label=rule)
+    over_rounds(axes, {item.round for item in result.found})
+    legend_below(figure, axes)
+    return figure
+
+
+FIGURE = Diagram(
+    "How unequal the generalisation gaps are",
+    "Population variance over silos of the gap between the loss of the aggregated and of the silo's own model on "
+    "its validation data, for three ways to aggregate the same local models (FFT-GP, Fig. 6; its equation 6 is "
+    "2 M² times this).",
+    gap_variance,
+    draw,
+)
