@@ -32,7 +32,7 @@ from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.screening import screened
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Memory, Silo
-from fairsilo.core.task import Measure
+from fairsilo.core.task import Ending, Measure
 from fairsilo.core.vectors import BUFFER, COUNTER, PARAMETER, FlatModel, Layout, Slot, gram
 from fairsilo.data.federation import Federation
 from fairsilo.engine.host import Blueprint
@@ -83,6 +83,7 @@ class Quadratic:
 
     classes: int = 1
     name: str = "classify"
+    output: Ending = dataclasses.field(default_factory=lambda: Ending(1))
 
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
         bowl = 0.5 * (targets[0, 0] * (prediction - targets[0, 1]).square()).sum()

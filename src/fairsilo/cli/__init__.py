@@ -200,10 +200,11 @@ def list_settings(
 
 @app.command()
 def datasets(
-    name: Annotated[str | None, typer.Argument(help="one data set, in full")] = None, as_json: AsJson = False
+    name: Annotated[str | None, typer.Argument(help="one data set, or your own folder, index or packed files")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """The embedded federations, and what your own data must look like."""
-    from fairsilo.data import DATASETS, load
+    """The embedded federations, what your own data must look like, and what they look like."""
+    from fairsilo.data import DATASETS
 
     if not name:
         rows = [{"name": key, "about": about} for key, about in DATASETS.items()]
@@ -218,17 +219,17 @@ def datasets(
             highlight=False,
         )
         return
-    found = load(name=name)
-    facts: dict[str, Any] = {"name": found.name, "about": found.about, "classes": list(found.classes), "domains": {}}
-    for domain in found.domains.values():
-        counts = {split: int((domain.split == i).sum()) for i, split in enumerate(("train", "validation", "test"))}
-        facts["domains"][domain.name] = counts
+    from fairsilo.data.describe import describe, find
+
+    facts = describe(find(name))
     if as_json:
         print(json.dumps(facts))  # noqa: T201
         return
-    console.print(f"{found.name}: {found.about}\nclasses: {', '.join(found.classes)}", highlight=False)
-    for domain_name, counts in facts["domains"].items():
-        console.print(f"  {domain_name}: " + ", ".join(f"{n} {split}" for split, n in counts.items()), highlight=False)
+    lines = [f"{facts['name']}: {facts['about']}".rstrip(": "), f"classes: {', '.join(facts['classes'])}"]
+    for domain, counts in facts["domains"].items():
+        lines.append(f"  {domain}: " + ", ".join(f"{n} {split}" for split, n in counts.items()))
+    for line in (*lines, *facts["notes"]):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 RunFolder = Annotated[Path, typer.Argument(help="the folder of a finished run")]

@@ -106,7 +106,7 @@ def _labels(silo: SiloData, classes: int, share: float) -> Tensor:
 
 def like(images: Tensor, federation: Federation) -> Tensor:
     """Images (uint8, RGB) in the size and with the channels of the federation's."""
-    channels, height, width = federation.silos[0].train.inputs.shape[1:]
+    channels, height, width = federation.silos[0].train.shape
     if images.shape[-2:] != (height, width):
         small = F.interpolate(images.float(), (height, width), mode="bilinear", antialias=True)
         images = small.round().clamp(0, 255).to(torch.uint8)
@@ -117,7 +117,7 @@ def like(images: Tensor, federation: Federation) -> Tensor:
 def _from_folder(path: Path, federation: Federation, share: float, seed: int) -> dict[str, Split]:
     if not path.is_dir():
         raise FairsiloError(f"the synthetic folder {path} does not exist; give PATH/domain/class/image")
-    found = read_newcomer(str(path), federation.classes, max(federation.silos[0].train.inputs.shape[-2:]))
+    found = read_newcomer(str(path), federation.classes, max(federation.silos[0].train.shape[-2:]))
     made = {}
     for silo in federation.silos:
         if silo.domain not in found:
@@ -157,7 +157,7 @@ def _diffused(
     shared: MutableMapping[tuple[object, ...], Tensor],
 ) -> dict[str, Split]:
     """Silo by silo; the folder comes first, since silos may have scored what it holds."""
-    shape = tuple(federation.silos[0].train.inputs.shape[1:])
+    shape = federation.silos[0].train.shape
     learned = _options(source)[1]
     pipeline = None  # loaded where a silo's images are not there yet
     made = {}
@@ -477,7 +477,7 @@ def _rendered(federation: Federation, share: float, bad: float, seed: int) -> di
                 f"data.synthetic=glyphs draws the digits of the embedded federation in its domains "
                 f"({', '.join(DOMAINS)}), and {federation.name} has other classes or the domain {silo.domain!r}"
             )
-    side = 2 * max(48, *federation.silos[0].train.inputs.shape[-2:])  # drawn larger and averaged down, for smooth edges
+    side = 2 * max(48, *federation.silos[0].train.shape[-2:])  # drawn larger and averaged down, for smooth edges
     made = {}
     for silo in federation.silos:
         labels = _labels(silo, len(CLASSES), share)

@@ -18,13 +18,13 @@ from fairsilo.core.method import Facts, Method
 from fairsilo.core.output import as_output
 from fairsilo.core.samples import SiloData
 from fairsilo.core.silo import Memory, Silo, prepare
+from fairsilo.core.task import Task
 from fairsilo.core.vectors import FlatModel, Layout, tensors_of
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
 from fairsilo.models.backbones import Backbone
 from fairsilo.models.networks import Staged
 from fairsilo.models.registry import build
-from fairsilo.tasks.classify import Classify
 
 ModelMaker = Callable[[int, int], nn.Module]
 
@@ -35,7 +35,7 @@ class Blueprint:
 
     method: Method
     model: str | ModelMaker
-    task: Classify
+    task: Task
     channels: int
     training: TrainSettings
     seed: int
@@ -50,9 +50,9 @@ class Blueprint:
 
     def network(self, name: str | ModelMaker) -> nn.Module:
         if isinstance(name, str):
-            return build(name, self.task.classes, self.channels, self.seed)
+            return build(name, self.task.output.values, self.channels, self.seed)
         with streams.ambient(self.seed, "initial weights"):
-            return name(self.task.classes, self.channels)
+            return name(self.task.output.values, self.channels)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -85,7 +85,7 @@ class Blueprint:
         own = self.server_flat()
         if own:
             self._check_size(own.module, "the server's model", federation)
-        sample = prepare(federation.silos[0].train.inputs[:1], torch.device(self.device), model.layout.dtype)
+        sample = prepare(federation.silos[0].train.take([0])[0], torch.device(self.device), model.layout.dtype)
         features = as_output(model.module(sample)).features
         without = tuple(silo.name for silo in federation.silos if not len(silo.validation))
         staged = isinstance(model.module, Staged)
@@ -104,7 +104,7 @@ class Blueprint:
 
     def _check_size(self, module: nn.Module, whose: str, federation: Federation) -> None:
         wanted = next((one.image_size for one in module.modules() if isinstance(one, Backbone)), None)
-        height, width = federation.silos[0].train.inputs.shape[-2:] if not self.stemmed else (wanted, wanted)
+        height, width = federation.silos[0].train.shape[-2:] if not self.stemmed else (wanted, wanted)
         if wanted is not None and (height, width) != (wanted, wanted):
             raise FairsiloError(
                 f"the images are {height}x{width}, and {whose} takes {wanted}x{wanted}; set data.size={wanted}"

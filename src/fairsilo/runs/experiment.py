@@ -22,9 +22,10 @@ import yaml
 from fairsilo import __version__, config
 from fairsilo.analysis.metrics import CLUSTERED, summarise
 from fairsilo.config import Experiment
-from fairsilo.core.samples import Split
+from fairsilo.core.samples import Split, joined
 from fairsilo.core.vectors import tensors_of
 from fairsilo.data import load
+from fairsilo.data.describe import notes_of
 from fairsilo.data.federation import Federation, federate, held_out_domains, pooled
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.data.synthetic import check_synthetic, leaving, like, make_synthetic, too_few
@@ -41,7 +42,7 @@ from fairsilo.methods.text import method as method_of
 from fairsilo.report.page import write_report
 from fairsilo.runs.comparison import Grid
 from fairsilo.runs.folder import Store
-from fairsilo.tasks.classify import Classify
+from fairsilo.tasks.registry import task_of
 
 
 @dataclass(frozen=True)
@@ -174,13 +175,12 @@ def server_data_of(
     if path is None:
         if not synthetic:
             return None
-        made = [synthetic[name] for name in sorted(synthetic)]
-        return Split(torch.cat([one.inputs for one in made]), torch.cat([one.targets for one in made]))
+        return joined(synthetic[name] for name in sorted(synthetic))
     if not Path(path).exists():  # read_newcomer would take a name such as glyphs for the embedded federation
         raise FairsiloError(
             f"data.server={path} does not exist; give PATH/class/image, PATH/domain/class/image or packed files"
         )
-    size = max(federation.silos[0].train.inputs.shape[-2:])
+    size = max(federation.silos[0].train.shape[-2:])
     domains = read_newcomer(path, federation.classes, size).values()
     targets = torch.cat([domain.targets for domain in domains])
     for number, name in enumerate(federation.classes):
@@ -290,12 +290,14 @@ def _run_one(
         "method": method.name,
         "method_sends": list(sends_of(experiment)),
         "about": method.about,
+        "task": federation.task,
         "classes": list(federation.classes),
         "shape": list(shape_of(federation)),
         "silos": list(federation.names),
         "unseen": list(federation.unseen_names),
         "fingerprint": mark,
         "features": prepared.said,
+        "notes": (notes := notes_of(federation)),
         **_sizes(plan),
         "version": __version__,
         "torch": torch.__version__,
@@ -303,7 +305,7 @@ def _run_one(
     }
     store.write_json("run.json", {"status": "running", **facts, "seconds": earlier})
     listener(Event("method", 0, experiment.train.rounds, text=method.name))
-    for note in filter(None, (prepared.said, short)):
+    for note in filter(None, (prepared.said, short, *notes)):
         listener(Event("note", 0, experiment.train.rounds, text=note))
     try:
         history = loop.run()
@@ -312,12 +314,12 @@ def _run_one(
         seconds = earlier + time.perf_counter() - begun
         store.write_json("run.json", {"status": "stopped", **facts, "seconds": seconds, "message": message})
         if isinstance(problem, StoppedError):
-            _write_summary(store, experiment, loop.history.rows, method.about)
+            _write_summary(store, experiment, loop.history.rows, plan)
         raise
     clusters = loop.server.memory.get("clustering", {}).get("clusters")
     types = {silo.name: silo.domain for silo in federation.silos}
     found = {CLUSTERED: clustering_accuracy(clusters, types)} if clusters else {}
-    summary = _write_summary(store, experiment, history.rows, method.about, found)
+    summary = _write_summary(store, experiment, history.rows, plan, found)
     facts |= found
     seconds = earlier + time.perf_counter() - begun
     store.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
@@ -327,12 +329,12 @@ def _run_one(
 
 def blueprint(experiment: Experiment, federation: Federation, maker: ModelMaker | None = None) -> Blueprint:
     """What every silo must know, from the settings and the data's own shape."""
-    return plan_of(experiment, federation.classes, shape_of(federation), federation.names, maker)
+    return plan_of(experiment, federation.classes, shape_of(federation), federation.names, maker, federation.task)
 
 
 def shape_of(federation: Federation) -> tuple[int, ...]:
     """Of one sample."""
-    return tuple(federation.silos[0].train.inputs.shape[1:])
+    return federation.silos[0].train.shape
 
 
 def plan_of(
@@ -341,11 +343,12 @@ def plan_of(
     shape: tuple[int, ...],
     silos: tuple[str, ...],
     maker: ModelMaker | None = None,
+    task: str = "classify",
 ) -> Blueprint:
     return Blueprint(
         method=method_of(experiment.method),
         model=maker or experiment.model,
-        task=Classify(len(classes), experiment.evaluate.metric),
+        task=task_of(task, len(classes), experiment.evaluate.metric),
         classes=tuple(classes),
         silos=tuple(silos),
         channels=shape[0] if shape else 1,
@@ -386,10 +389,11 @@ def _write_summary(
     store: Store,
     experiment: Experiment,
     rows: Sequence[dict[str, Any]],
-    about: str,
+    plan: Blueprint,
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    summary = {**summarise(rows, about, experiment.evaluate.selection, experiment.evaluate.ddof), **(more or {})}
+    asked, higher = experiment.evaluate, plan.task.reported.higher_is_better
+    summary = {**summarise(rows, plan.method.about, asked.selection, asked.ddof, higher), **(more or {})}
     store.write_json("summary.json", summary)
     return summary
 

@@ -14,12 +14,12 @@ from torch import Tensor
 from fairsilo.core import streams
 from fairsilo.core.answers import EXCHANGE, SAVED, adapt_silo
 from fairsilo.core.files import on_device
-from fairsilo.core.measuring import measure, output_of, read_measure
+from fairsilo.core.measuring import measure, output_of, read_measure, row_of
 from fairsilo.core.messages import MODEL, Message, Number, Reply, Request
 from fairsilo.core.method import Method
 from fairsilo.core.output import Output
 from fairsilo.core.round import open_adaptation, open_evaluation, open_personalisation, open_round
-from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.samples import SiloData, Split, joined
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Memory, Silo
 from fairsilo.core.task import Measure
@@ -54,7 +54,8 @@ class Trained:
             self.experiment = dataclasses.replace(self.experiment, engine=engine)
         self.classes: tuple[str, ...] = tuple(self.facts["classes"])
         self.shape: tuple[int, ...] = tuple(self.facts["shape"])
-        self.plan: Blueprint = plan_of(self.experiment, self.classes, self.shape, self.silos, model)
+        task = self.facts.get("task", "classify")
+        self.plan: Blueprint = plan_of(self.experiment, self.classes, self.shape, self.silos, model, task)
         self.model = self.plan.flat()
 
     @property
@@ -183,9 +184,9 @@ class Trained:
             data = SiloData(name, name, split, split, split)
             held = self._holding(data, silo, which)
             model = "global" if silo is None else f"{silo} ({self.kept(silo, which)})"
-            rows.append({"domain": name, "model": model, **dataclasses.asdict(measure(held, "test"))})
+            rows.append({"domain": name, "model": model, **row_of(measure(held, "test"))})
             if silo is None and method.owners("adapt"):
-                rows.append({"domain": name, "model": "adapted", **dataclasses.asdict(self._adapted(data, method))})
+                rows.append({"domain": name, "model": "adapted", **row_of(self._adapted(data, method))})
         return rows
 
     def _adapting(self, adapt: str) -> Method:
@@ -218,7 +219,8 @@ class Trained:
         for key, share in (("--validation", validation), ("--test", test)):
             if not 0 <= share < 1:
                 raise FairsiloError(f"{key} is {share:g}; it must be a share from 0 to below 1")
-        (data,) = divide(dataclasses.replace(domain, name=name), 1, validation, test, self.experiment.data.seed)
+        joining, seed = dataclasses.replace(domain, name=name), self.experiment.data.seed
+        (data,) = divide(joining, self.plan.task, 1, validation, test, seed)
         measuring = [part.name for part in self.plan.method.parts if part.needs_validation]
         if measuring and not len(data.validation):
             raise FairsiloError(f"{measuring[0]} measures models on validation data, and {name!r} has none")
@@ -242,8 +244,8 @@ class Trained:
         return {
             "silo": name,
             "samples": len(data.train),
-            "global": {split: dataclasses.asdict(found) for split, found in before.items()},
-            "personal": {split: dataclasses.asdict(found) for split, found in after.items()},
+            "global": {split: row_of(found) for split, found in before.items()},
+            "personal": {split: row_of(found) for split, found in after.items()},
             "model": str(self.store.model_path(("personal", "last", name))),
         }
 
@@ -284,10 +286,10 @@ class Replayed:
         self.unseen = self.federation.unseen_names
         self.total_rounds = self.trained.plan.training.rounds
         self.samples = {silo.name: len(silo.train) for silo in self.federation.silos}
-        self._tested: dict[str, dict[int, Tensor]] = {}  # by identity: silos of one domain usually share its test set
+        self._tested: dict[str, list[Split]] = {}
         for silo in (*self.federation.silos, *self.federation.unseen):
             if len(silo.test):
-                self._tested.setdefault(silo.domain, {})[id(silo.test)] = silo.test.inputs
+                self._tested.setdefault(silo.domain, []).append(silo.test)
         inside = {silo.domain for silo in self.federation.silos}
         self.domains = {domain: domain not in inside for domain in self._tested}
 
@@ -317,10 +319,10 @@ class Replayed:
 
     @property
     def attends(self) -> bool:
-        return self.trained.attention(self.federation.silos[0].train.inputs[:1]) is not None
+        return self.trained.attention(self.federation.silos[0].train.take([0])[0]) is not None
 
     def attention(self, domain: str) -> Tensor:
-        found = self.trained.attention(torch.cat(list(self._tested[domain].values())))
+        found = self.trained.attention(joined(self._tested[domain]).inputs)
         if found is None:
             raise FairsiloError(
                 f"{self.trained.plan.method.name} has no attention between silos' adapters, as fedag has"
