@@ -640,7 +640,9 @@ def tent(case: Case) -> Pairs:
     given, expected = case["inputs"], case["outputs"]
     how = method("tent", adapt_lr=given["lr"])
     images = [number(batch) for batch in given["batches"]]
-    silo = lone_silo(how, ConvNorm(given["state0"]), Split(images[0], torch.zeros(1)), TrainSettings(), Classify(3))
+    silo = lone_silo(
+        how, ConvNorm(given["state0"]), Split(images[0], torch.zeros(len(images[0]))), TrainSettings(), Classify(3)
+    )
     found = list(how.hooks("adapt")[0](silo, lambda _: iter(images)))
     for index, logits in enumerate(expected["logits_per_batch_before_update"]):
         yield f"logits {index}", found[index], logits

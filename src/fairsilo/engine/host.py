@@ -104,10 +104,11 @@ class Blueprint:
 
     def _check_size(self, module: nn.Module, whose: str, federation: Federation) -> None:
         wanted = next((one.image_size for one in module.modules() if isinstance(one, Backbone)), None)
-        height, width = federation.silos[0].train.shape[-2:] if not self.stemmed else (wanted, wanted)
-        if wanted is not None and (height, width) != (wanted, wanted):
+        given = federation.silos[0].train.shape[-2:]
+        if wanted is not None and not self.stemmed and given != (wanted, wanted):
             raise FairsiloError(
-                f"the images are {height}x{width}, and {whose} takes {wanted}x{wanted}; set data.size={wanted}"
+                f"the images are {'x'.join(map(str, given))}, and {whose} takes {wanted}x{wanted}; "
+                f"set data.size={wanted}"
             )
 
     def flat(self) -> FlatModel:
