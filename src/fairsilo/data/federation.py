@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,7 @@ class Federation:
     silos: tuple[SiloData, ...]
     unseen: tuple[SiloData, ...] = ()
     task: str = "classify"
+    settled: tuple[str, ...] = ()  # settings that have no effect, since the data themselves decide
 
     def __post_init__(self) -> None:
         for key in ("silos", "unseen"):
@@ -132,7 +134,7 @@ def federate(
     test: float = 0.2,
     seed: int = 0,
 ) -> Federation:
-    """Leave one domain (or several, `a+b`, or none, `-`) out; divide every other one into silos.
+    """Leave one domain (or several, `a+b` or `a,b`, or none, `-`) out; divide every other one into silos.
 
     The unseen silo is tested on all samples of its domain. The silos of one domain divide its training and
     validation samples among them and are tested on the whole test set of the domain. With `dif` the domains are
@@ -153,7 +155,18 @@ def federate(
             unseen.append(SiloData(name, name, nothing, nothing, everything))
         else:
             silos += divide(domain, task, silos_per_domain, validation, test, seed)
-    return Federation(dataset.name, dataset.classes, tuple(silos), tuple(unseen), dataset.task)
+    inside = [domain for name, domain in dataset.domains.items() if name not in outside]
+    return Federation(dataset.name, dataset.classes, tuple(silos), tuple(unseen), dataset.task, _settled(inside))
+
+
+def _settled(domains: Iterable[Domain]) -> tuple[str, ...]:
+    """Which shares have no effect on these domains, since every one of them names such samples itself."""
+    known = {"data.test": True, "data.validation": True}
+    for domain in domains:
+        split = _with_whole_groups(domain)
+        known["data.test"] &= bool((split == TEST).any() or not (split == UNDECIDED).any())
+        known["data.validation"] &= bool((split == VALIDATION).any())
+    return tuple(key for key, settled in known.items() if settled)
 
 
 def _typed(
@@ -200,11 +213,11 @@ def _typed(
                     holder.test,
                 )
             )
-    return Federation(dataset.name, dataset.classes, tuple(silos), plain.unseen, dataset.task)
+    return replace(plain, silos=tuple(silos))
 
 
 def held_out_domains(dataset: Dataset, held_out: str | None) -> tuple[str, ...]:
-    """The domains a setting such as `photo`, `a+b`, `-` or `auto` names."""
+    """The domains a setting such as `photo`, `a+b`, `a,b`, `-` or `auto` names."""
     if held_out in (None, "-", "none", ""):
         return ()
     names = list(dataset.domains)
@@ -215,7 +228,8 @@ def held_out_domains(dataset: Dataset, held_out: str | None) -> tuple[str, ...]:
             )
         return (names[-1],)
     assert held_out is not None
-    chosen = tuple(dict.fromkeys(part.strip() for part in held_out.split("+")))
+    pieces = [held_out] if held_out in names else re.split(r"[+,]", held_out)
+    chosen = tuple(dict.fromkeys(piece.strip() for piece in pieces))
     for name in chosen:
         if name not in names:
             raise FairsiloError(
@@ -266,15 +280,17 @@ def divide(domain: Domain, task: Task, count: int, validation: float, test: floa
     return silos
 
 
-def _complete_groups(domain: Domain, split: Tensor) -> None:
-    """Undecided samples of a group that is decided elsewhere go where the rest of it is."""
+def _with_whole_groups(domain: Domain) -> Tensor:
+    """The splits that the data name; undecided samples of a group that is decided elsewhere go where the rest is."""
+    split = domain.split.clone()
     if domain.group is None:
-        return
+        return split
     for group in set(domain.group[split == UNDECIDED].tolist()):
         members = domain.group == group
         decided = split[members & (split != UNDECIDED)]
         if len(decided):
             split[members & (split == UNDECIDED)] = decided[0]
+    return split
 
 
 class _Carving:
@@ -282,8 +298,7 @@ class _Carving:
 
     def __init__(self, domain: Domain, strata: Tensor, owner: Tensor, least: int, seed: int) -> None:
         self.domain, self.strata, self.owner, self.least, self.seed = domain, strata, owner, least, seed
-        self.split = domain.split.clone()
-        _complete_groups(domain, self.split)
+        self.split = _with_whole_groups(domain)
 
     def carve(self, source: int, target: int, share: float, purpose: str) -> None:
         """Move a share of each stratum from one split to another, and leave `least` training samples to each owner."""

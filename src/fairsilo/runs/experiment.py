@@ -41,6 +41,7 @@ from fairsilo.methods.parts.clustering import clustering_accuracy
 from fairsilo.methods.text import method as method_of
 from fairsilo.report.page import write_report
 from fairsilo.runs.comparison import Grid
+from fairsilo.runs.effects import refuse_idle
 from fairsilo.runs.folder import Store
 from fairsilo.tasks.registry import task_of
 
@@ -87,8 +88,10 @@ def run(
         _refuse_used(Path(out))
     method_of(experiment.method)
     built = federation or federation_of(experiment)
-    experiment = _resolved(experiment, built)
     maker = model if callable(model) else None
+    names = [experiment.method, *filter(None, [experiment.baseline])]
+    refuse_idle(experiment, built, names, model=maker is None, by_hand=federation is not None)
+    experiment = _resolved(experiment, built)
     check(experiment, built, maker)
     folder = Path(out) if out is not None else _free_folder(experiment)
     _start_folder(folder, experiment)
@@ -492,8 +495,9 @@ def compare(
 ) -> Comparison:
     """Methods x held-out domains x seeds, one run each; cells that were left unfinished are taken up again.
 
-    `held_out` may be `all`. The first method is the one that the others are compared with. Where the methods are the
-    compositions of a `grid`, it is kept with the results, so that the page can show them as rows and columns.
+    `held_out` may be `all`. Commas in it separate cells, each with one domain held out; `a+b` holds out both at once.
+    The first method is the one that the others are compared with. Where the methods are the compositions of a `grid`,
+    it is kept with the results, so that the page can show them as rows and columns.
     """
     names = tuple(names) or (grid.methods if grid else ())
     base = experiment or config.experiment({"method": names[0] if names else "fedavg", **settings})
@@ -504,6 +508,7 @@ def compare(
     for domain in _held_out_list(base, held_out):
         here = dataclasses.replace(base, baseline=None, data=dataclasses.replace(base.data, held_out=domain))
         federation = federation_of(here)
+        refuse_idle(here, federation, names)
         here = dataclasses.replace(_resolved(here, federation), model=here.model)
         domains.append(named := here.data.held_out or "-")
         check_data(here, federation)
