@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fairsilo.core.fingerprints import fingerprints
 from fairsilo.core.samples import InFile, Split, joined
 from fairsilo.data.dataset import UNDECIDED, Dataset, Domain
 from fairsilo.data.federation import federate, pooled
@@ -102,3 +103,23 @@ def test_pooling_counts_a_shared_test_set_once() -> None:
     assert len(one.test) == len(made["a-1"].test)
     assert len(one.train) == sum(len(silo.train) for silo in made.silos)
     assert torch.equal(one.train.take([len(made["a-1"].train)])[0], made["a-2"].train.take([0])[0])
+
+
+# --------------------------------------------------------------------------------------------------------- fingerprints
+def test_a_sample_has_one_fingerprint_wherever_it_lies(split: Split) -> None:
+    expected = fingerprints(Split(INPUTS, TARGETS))
+    assert torch.equal(fingerprints(split), expected)
+    assert len(set(expected.tolist())) == 6
+    assert torch.equal(fingerprints(split.subset([4, 1])), expected[[4, 1]])
+
+
+def test_a_fingerprint_is_of_the_input_its_type_and_its_shape() -> None:
+    ones = torch.ones(1, 2, 3, dtype=torch.uint8)
+    (first,) = fingerprints(Split(ones, torch.zeros(1))).tolist()
+    assert fingerprints(Split(ones, torch.ones(1))).tolist() == [first]  # whatever the target
+    assert fingerprints(Split(ones.view(1, 3, 2), torch.zeros(1))).tolist() != [first]
+    assert fingerprints(Split(ones.view(torch.int8), torch.zeros(1))).tolist() != [first]
+    almost = ones.clone()
+    almost[0, 1, 2] = 2
+    assert fingerprints(Split(almost, torch.zeros(1))).tolist() != [first]
+    assert fingerprints(Split(ones[:0], torch.zeros(0))).tolist() == []

@@ -286,10 +286,11 @@ def evaluate(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a run's global model, or a silo's own, on labelled data that it never saw."""
+    """Measure a run's global model, or a silo's own, on labelled data; says which of them the run has seen."""
     _check_which(model)
     from fairsilo.data.newcomer import read_newcomer
     from fairsilo.report.tables import measures_table
+    from fairsilo.runs.seen import warning
     from fairsilo.runs.trained import Trained
 
     trained = Trained(folder)
@@ -298,6 +299,8 @@ def evaluate(
         print(json.dumps(rows))  # noqa: T201
         return
     console.print(measures_table(rows))
+    for text in dict.fromkeys(filter(None, map(warning, rows))):
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()

@@ -43,6 +43,7 @@ from fairsilo.report.page import write_report
 from fairsilo.runs.comparison import Grid
 from fairsilo.runs.effects import refuse_idle
 from fairsilo.runs.folder import Store
+from fairsilo.runs.seen import write_seen
 from fairsilo.tasks.registry import task_of
 
 
@@ -267,6 +268,7 @@ def _run_one(
         federation = pooled(federation, synthetic.values())
     plan = blueprint(experiment, federation, maker)
     _refuse_others(folder, status, mark := fingerprint(plan, federation))
+    write_seen(folder, federation)
     prepared = keep_features(
         plan,
         federation,

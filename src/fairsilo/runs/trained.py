@@ -31,6 +31,7 @@ from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods.text import method as method_of
 from fairsilo.runs.experiment import federation_of, fingerprint, plan_of, read_experiment, synthetic_of
 from fairsilo.runs.folder import Store
+from fairsilo.runs.seen import Seen, read_seen
 
 
 class Trained:
@@ -67,6 +68,11 @@ class Trained:
     def silos(self) -> tuple[str, ...]:
         """Who trained."""
         return tuple(self.facts["silos"])
+
+    @cached_property
+    def seen(self) -> Seen | None:
+        """What the run trained on and validated with, by fingerprints."""
+        return read_seen(self.folder)
 
     @cached_property
     def memories(self) -> dict[str, Memory]:
@@ -173,7 +179,10 @@ class Trained:
     def evaluate(
         self, domains: dict[str, Domain], silo: str | None = None, which: str = "best", adapt: str | None = None
     ) -> list[dict[str, Any]]:
-        """Loss and metric on all samples of each domain; with a test-time adaptation also of the adapted model."""
+        """Loss and metrics on all samples of each domain; with a test-time adaptation also of the adapted model.
+
+        `seen` says how many of the samples the run trained on or used for validation (None where it kept no record).
+        """
         if silo and adapt:
             raise FairsiloError("it is the global model that is adapted at test time; leave out --silo or --adapt")
         method = self._adapting(adapt) if adapt else self.plan.method
@@ -184,9 +193,10 @@ class Trained:
             data = SiloData(name, name, split, split, split)
             held = self._holding(data, silo, which)
             model = "global" if silo is None else f"{silo} ({self.kept(silo, which)})"
-            rows.append({"domain": name, "model": model, **row_of(measure(held, "test"))})
+            seen = {"seen": self.seen.count(split) if self.seen else None}
+            rows.append({"domain": name, "model": model, **row_of(measure(held, "test")), **seen})
             if silo is None and method.owners("adapt"):
-                rows.append({"domain": name, "model": "adapted", **row_of(self._adapted(data, method))})
+                rows.append({"domain": name, "model": "adapted", **row_of(self._adapted(data, method)), **seen})
         return rows
 
     def _adapting(self, adapt: str) -> Method:
