@@ -261,8 +261,9 @@ def test_silos_are_found_by_name_seen_or_not() -> None:
     assert made["u"].name == "u"
 
 
-def test_the_task_of_the_data_is_that_of_the_federation() -> None:
-    assert federate(dataclasses.replace(dataset(), task="segment")).task == "segment"
+def test_an_unknown_task_is_refused() -> None:
+    with pytest.raises(FairsiloError, match="unknown task 'clasify'; did you mean 'classify'"):
+        federate(dataclasses.replace(dataset(), task="clasify"))
 
 
 # ------------------------------------------------------------------------------------------------------- client types

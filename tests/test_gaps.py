@@ -12,6 +12,7 @@ import tiny
 from fairsilo.config import TrainSettings
 from fairsilo.core.messages import MODEL, Failure, Message, Reply
 from fairsilo.core.round import close_round
+from fairsilo.core.samples import Split
 from fairsilo.core.server import Server
 from fairsilo.core.vectors import PARAMETER, Layout, Slot
 from fairsilo.data.federation import Federation
@@ -254,8 +255,8 @@ def _with_a_slow_domain() -> Federation:
     people = tiny.federation({"a": 48, "b": 48, "c": 48})
     slow = people["b"]
 
-    def faint(split):  # type: ignore[no-untyped-def]
-        return dataclasses.replace(split, inputs=(split.inputs.float() * 0.12 + 110).to(torch.uint8))
+    def faint(split: Split) -> Split:
+        return Split((split.inputs.float() * 0.12 + 110).to(torch.uint8), split.targets)
 
     weak = dataclasses.replace(slow, train=faint(slow.train), validation=faint(slow.validation), test=faint(slow.test))
     return Federation("slow", people.classes, (people["a"], weak, people["c"]), people.unseen)

@@ -71,7 +71,8 @@ def test_local_training_is_each_silo_alone(people: Federation) -> None:
     history, loop = tiny.run("local", people)
     assert {row["model"] for row in history.rows} == {"personal"}
     assert loop.server.layout.size == 0
-    assert all(e["bytes_up"] < 200 for record in history.rounds for e in record["exchanges"])
+    numbers = 8 * 3 * 2 * 16  # at most: three silos, two splits, loss and metrics of three classes; no model
+    assert all(e["bytes_up"] < numbers for record in history.rounds for e in record["exchanges"])
 
 
 def test_fedmtl_as_released_is_local_training_with_a_mean_for_the_unseen(people: Federation) -> None:
@@ -358,12 +359,7 @@ def test_a_silo_that_sits_out_keeps_its_last_model(people: Federation, tmp_path:
 
 
 def test_without_validation_there_is_no_best(people: Federation, tmp_path: Path) -> None:
-    bare = [
-        dataclasses.replace(
-            silo, validation=dataclasses.replace(silo.test, inputs=silo.test.inputs[:0], targets=silo.test.targets[:0])
-        )
-        for silo in people.silos
-    ]
+    bare = [dataclasses.replace(silo, validation=silo.test.subset([])) for silo in people.silos]
     tiny.run("fedavg", Federation("t", people.classes, tuple(bare)), folder=tmp_path)
     assert not (tmp_path / "models" / "personal" / "best").exists()
     assert (tmp_path / "models" / "personal" / "last" / "a.safetensors").exists()
@@ -404,7 +400,7 @@ def test_communication_of_faa_schedules(people: Federation) -> None:
                 if exchange["kind"] in traffic:
                     traffic[exchange["kind"]] += exchange["bytes_down"] + exchange["bytes_up"]
         extra.append(traffic["probe"] / traffic["train"])
-    assert extra == [pytest.approx(share, rel=0.05) for share in (0, 0.05, 0.125, 0.25, 0.5, 1)]
+    assert extra == [pytest.approx(share, rel=0.1) for share in (0, 0.05, 0.125, 0.25, 0.5, 1)]
 
 
 def test_models_a_to_g_are_one_line_each() -> None:

@@ -15,8 +15,9 @@ from fairsilo.config import TrainSettings
 from fairsilo.core.messages import Message
 from fairsilo.core.method import Method
 from fairsilo.core.samples import SiloData, Split
-from fairsilo.core.silo import Memory, Silo, augmented, prepare
+from fairsilo.core.silo import Memory, Silo, prepare
 from fairsilo.core.vectors import AVERAGED, PRIVATE, SHARED, FlatModel, Layout, Slot
+from fairsilo.tasks.augmentation import augmented
 from fairsilo.tasks.classify import Classify
 
 SHARED_KINDS: Callable[[Slot], str] = lambda _: SHARED  # noqa: E731

@@ -110,6 +110,35 @@ def test_evaluating_the_unseen_domain_again_gives_the_same_numbers(run: Path, pa
     assert (found["loss"], found["metric"], found["samples"]) == (expected["loss"], expected["metric"], 48)
 
 
+def test_samples_that_the_run_has_seen_are_counted(run: Path, packed: Path, pictures: Path) -> None:
+    """Half of each domain was trained on and a quarter used for validation; the held-out one and a clinic are new."""
+    trained = Trained(run)
+    rows = trained.evaluate(read_newcomer(str(packed), trained.classes, None), adapt="tent")
+    found = {(row["domain"], row["model"]): row["seen"] for row in rows}
+    assert found["ink", "global"] == found["paint", "adapted"] == {"training": 24, "validation": 12}
+    assert found["stamp", "global"] == found["stamp", "adapted"] == {"training": 0, "validation": 0}
+    (row,) = trained.evaluate(read_newcomer(str(pictures), trained.classes, None))
+    assert row["seen"] == {"training": 0, "validation": 0}
+
+
+def test_evaluate_says_what_was_seen(run: Path, packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = call(capsys, "evaluate", str(run), "--data", str(packed))
+    told = [line for line in out.splitlines() if "no new data" in line]
+    assert told == [
+        f"{name} is no new data for this run: 24 of 48 were trained on and 12 of 48 were used for validation"
+        for name in ("ink", "paint")
+    ]
+    _, out, _ = call(capsys, "evaluate", str(run), "--data", str(packed), "--json")
+    assert [row["seen"]["training"] for row in json.loads(out)] == [24, 24, 0]
+
+
+def test_a_run_without_a_record_of_its_samples_says_nothing_of_them(run: Path, packed: Path, tmp_path: Path) -> None:
+    older = Path(shutil.copytree(run, tmp_path / "older"))
+    (older / "seen.safetensors").unlink()
+    rows = Trained(older).evaluate(read_newcomer(str(packed), ("0", "1", "2"), None))
+    assert [row["seen"] for row in rows] == [None] * 3
+
+
 def test_predictions_are_those_that_were_scored(run: Path, packed: Path) -> None:
     trained = Trained(run)
     ink = read_newcomer(str(packed), trained.classes, None)["ink"]

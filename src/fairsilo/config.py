@@ -105,7 +105,9 @@ class DataSettings:
     packed: str | None = setting(None, "a folder with one .npz per domain")
     domains: tuple[str, ...] | None = setting(None, "use these domains only, such as scan,photo")
     size: int | None = setting(None, "resize every image to this many pixels", low=8, high=4096)
-    held_out: str | None = setting("auto", "the domain nobody trains on; several: a+b; none: -; auto: the last one")
+    held_out: str | None = setting(
+        "auto", "the domain nobody trains on; several: a+b or a,b; none: -; auto: the last one"
+    )
     silos_per_domain: int = setting(1, "into how many silos each domain is divided", low=1)
     dif: float | None = setting(
         None, "client types as in FedGCR: silos per domain, and samples, in a geometric series from dif to 1", low=1

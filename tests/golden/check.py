@@ -32,7 +32,7 @@ from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.screening import screened
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Memory, Silo
-from fairsilo.core.task import Measure
+from fairsilo.core.task import Ending, Measure
 from fairsilo.core.vectors import BUFFER, COUNTER, PARAMETER, FlatModel, Layout, Slot, gram
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
@@ -83,6 +83,7 @@ class Quadratic:
 
     classes: int = 1
     name: str = "classify"
+    output: Ending = dataclasses.field(default_factory=lambda: Ending(1))
 
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
         bowl = 0.5 * (targets[0, 0] * (prediction - targets[0, 1]).square()).sum()
@@ -644,7 +645,9 @@ def tent(case: Case) -> Pairs:
     given, expected = case["inputs"], case["outputs"]
     how = method("tent", adapt_lr=given["lr"])
     images = [number(batch) for batch in given["batches"]]
-    silo = lone_silo(how, ConvNorm(given["state0"]), Split(images[0], torch.zeros(1)), TrainSettings(), Classify(3))
+    silo = lone_silo(
+        how, ConvNorm(given["state0"]), Split(images[0], torch.zeros(len(images[0]))), TrainSettings(), Classify(3)
+    )
     found = list(how.hooks("adapt")[0](silo, lambda _: iter(images)))
     for index, logits in enumerate(expected["logits_per_batch_before_update"]):
         yield f"logits {index}", found[index], logits

@@ -1,7 +1,8 @@
 """From evaluation rows to the three answers: generalisation, personalisation, fairness. Knows no run folder.
 
 A row is a dictionary with round, silo, domain, unseen, model (global, personal, or adapted: the global one after its
-adaptation to an unseen silo), split, loss, metric, samples.
+adaptation to an unseen silo), split, loss, metric (the one that is reported), samples; and, by name, all metrics of
+the task (`metrics`) and counts per class (`per_class`).
 Metrics are shares (0 to 1) everywhere; tables and pages show them in percent.
 """
 
@@ -34,18 +35,19 @@ def variance(values: Iterable[float], ddof: int = 0) -> float:
     return math.fsum((value - centre) ** 2 for value in found) / (len(found) - ddof)
 
 
-def tail_means(values: Iterable[float], share: float = 0.1) -> tuple[float, float]:
-    """Means of the worst and of the best tenth (at least one value each)."""
-    found = sorted(values)
+def tail_means(values: Iterable[float], share: float = 0.1, higher: bool = True) -> tuple[float, float]:
+    """Means of the worst and of the best tenth (at least one value each); `higher` says which end is the best."""
+    found = sorted(values, reverse=not higher)
     count = max(1, math.floor(share * len(found)))
     return mean(found[:count]), mean(found[-count:])
 
 
-def select_rounds(rows: Sequence[Row], selection: str) -> list[int]:
+def select_rounds(rows: Sequence[Row], selection: str, higher: bool = True) -> list[int]:
     """The evaluated rounds a result is read from.
 
     `last`: the last; `last5`: the last five, averaged; `source-validation`: the best mean validation metric of the
-    global model over the training silos; `oracle`: the best on the unseen silos' test data (never the default).
+    global model over the training silos; `oracle`: the best on the unseen silos' test data (never the default). The
+    best metric is the highest or, unless `higher`, the lowest.
     """
     evaluated = sorted({row["round"] for row in rows})
     if not evaluated or selection == "last":
@@ -55,7 +57,8 @@ def select_rounds(rows: Sequence[Row], selection: str) -> list[int]:
     judged = _judged(rows, selection)
     scores = {number: mean(row["metric"] for row in judged if row["round"] == number) for number in evaluated}
     usable = {number: score for number, score in scores.items() if not math.isnan(score)}
-    return [max(usable, key=lambda number: (usable[number], -number))] if usable else evaluated[-1:]
+    sign = 1 if higher else -1
+    return [max(usable, key=lambda number: (sign * usable[number], -number))] if usable else evaluated[-1:]
 
 
 _JUDGES = {"source-validation": (False, "validation"), "oracle": (True, "test")}
@@ -90,20 +93,23 @@ def gaps(rows: Sequence[Row], number: int) -> dict[str, float]:
     return {silo: shared[silo] - own[silo] for silo in own if silo in shared}
 
 
-def fairness(values: Mapping[str, float], domain_of: Mapping[str, str], ddof: int) -> dict[str, float]:
-    """How even a metric is over silos and over domains."""
+def fairness(
+    values: Mapping[str, float], domain_of: Mapping[str, str], ddof: int, higher: bool = True
+) -> dict[str, float]:
+    """How even a metric is over silos and over domains; `higher` says whether more of it is better."""
     if not values:
         return {}
     domains = sorted({domain_of[silo] for silo in values})
     by_domain = [mean(v for silo, v in values.items() if domain_of[silo] == domain) for domain in domains]
-    worst, best = tail_means(values.values())
+    worst, best = tail_means(values.values(), higher=higher)
+    ends = sorted(values.values(), reverse=not higher)
     return {
         "mean": mean(values.values()),
         "mean_domains": mean(by_domain),
         "std_silos": deviation(values.values(), ddof),
         "std_domains": deviation(by_domain, ddof),
-        "worst": min(values.values()),
-        "best": max(values.values()),
+        "worst": ends[0],
+        "best": ends[-1],
         "worst_tenth": worst,
         "best_tenth": best,
     }
@@ -116,6 +122,7 @@ def summarise(
     ddof: int = 0,
     *,
     metric: str = "accuracy",
+    higher: bool = True,
     counts: Mapping[str, Sequence[float]] | None = None,
 ) -> dict[str, Any]:
     """The three answers of a run, with the rounds they were read from.
@@ -125,12 +132,13 @@ def summarise(
         about: Whose results a method is about: `global` or `personal`.
         selection: The rule that selects rounds, see `select_rounds`.
         ddof: Degrees of freedom taken off in standard deviations over silos and domains.
+        higher: Whether more of the metric is better.
         metric: The name of the metric in the rows. Intervals and chance levels are known for `chance.SHARES`.
         counts: Silo -> samples of each class in its test data, where the rows do not say it.
     """
     if selection in _JUDGES and not _judged(rows, selection):
         selection = "last"  # there is nothing to select by, and the summary must not claim otherwise
-    rounds = select_rounds(rows, selection)
+    rounds = select_rounds(rows, selection, higher)
     domain_of = {row["silo"]: row["domain"] for row in rows}
     unseen = {row["silo"] for row in rows if row["unseen"]}
     shared = results(rows, rounds, "global", "test")
@@ -166,8 +174,8 @@ def summarise(
             **judged(personal, sets),
         },
         "fairness": {
-            "global": fairness(at_home, domain_of, ddof) | (judged(at_home, sets) if at_home else {}),
-            "personal": fairness(personal, domain_of, ddof) | (judged(personal, sets) if personal else {}),
+            "global": fairness(at_home, domain_of, ddof, higher) | (judged(at_home, sets) if at_home else {}),
+            "personal": fairness(personal, domain_of, ddof, higher) | (judged(personal, sets) if personal else {}),
             "gap_variance": variance(gap.values()) if gap else None,
         },
         "silos": [

@@ -45,13 +45,14 @@ def settings(
 
 
 def datasets(
-    name: Annotated[str | None, typer.Argument(help="one data set, in full")] = None, as_json: AsJson = False
+    name: Annotated[str | None, typer.Argument(help="one data set, or your own folder, index or packed files")] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """The embedded federations, and what your own data must look like."""
-    from fairsilo.data import DATASETS, load
+    """The embedded federations, what your own data must look like, and what they look like."""
+    from fairsilo.data import DATASETS
 
     if name:
-        _dataset(load(name=name), as_json)
+        _dataset(name, as_json)
         return
     rows = [{"name": key, "about": about} for key, about in DATASETS.items()]
     if as_json:
@@ -65,17 +66,19 @@ def datasets(
     )
 
 
-def _dataset(found: Any, as_json: bool) -> None:
-    domains = {
-        domain.name: {split: int((domain.split == i).sum()) for i, split in enumerate(("train", "validation", "test"))}
-        for domain in found.domains.values()
-    }
+def _dataset(name: str, as_json: bool) -> None:
+    from fairsilo.data.describe import describe, find
+
+    facts = describe(find(name))
     if as_json:
-        show_json({"name": found.name, "about": found.about, "classes": list(found.classes), "domains": domains})
+        show_json(facts)
         return
-    say(f"{found.name}: {found.about}\nclasses: {', '.join(found.classes)}")
-    for name, counts in domains.items():
-        say(f"  {name}: " + ", ".join(f"{count} {split}" for split, count in counts.items()))
+    say(f"{facts['name']}: {facts['about']}".rstrip(": "))
+    say(f"classes: {', '.join(facts['classes'])}")
+    for domain, counts in facts["domains"].items():
+        say(f"  {domain}: " + ", ".join(f"{count} {split}" for split, count in counts.items()))
+    for note in facts["notes"]:
+        say(note)
 
 
 def _describe(found: dict[str, Any]) -> None:

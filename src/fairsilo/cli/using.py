@@ -64,18 +64,21 @@ def evaluate(
     as_json: AsJson = False,
     trust: Trust = False,
 ) -> None:
-    """Measure a run's global model, or a silo's own, on labelled data that it never saw."""
+    """Measure a run's global model, or a silo's own, on labelled data; says which of them the run has seen."""
     _check_which(model)
     from fairsilo.data.newcomer import read_newcomer
     from fairsilo.report.tables import measures_table
+    from fairsilo.runs.seen import warning
     from fairsilo.runs.trained import Trained
 
     trained = Trained(folder, trust=trust)
     rows = trained.evaluate(read_newcomer(data, trained.classes, trained.size), silo, model, adapt)
     if as_json:
         show_json(rows)
-    else:
-        show(measures_table(rows))
+        return
+    show(measures_table(rows))
+    for text in dict.fromkeys(filter(None, map(warning, rows))):
+        say(text)
 
 
 def personalise(

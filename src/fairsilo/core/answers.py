@@ -68,7 +68,8 @@ def _is_best(silo: Silo, found: Measure) -> bool:
     """Whether the silo's own model never was better on its validation data; remembered by the silo."""
     kept = silo.memory.setdefault("silo", {})
     best = kept.get("best")
-    if best and (best["metric"], -best["loss"]) >= (found.metric, -found.loss):
+    rank = silo.task.reported.rank
+    if best and (rank(best["metric"]), -best["loss"]) >= (rank(found.metric), -found.loss):
         return False
     kept["best"] = {"metric": found.metric, "loss": found.loss, "round": silo.round}
     return True

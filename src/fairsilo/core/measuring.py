@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -33,17 +35,39 @@ def predicted(silo: Silo, batch: Batch) -> Tensor:
     return output_of(silo, batch).prediction
 
 
-def read_measure(message: Message, key: str) -> Measure:
-    loss, metric, samples = (message.numbers[f"{key}.{what}"] for what in ("loss", "metric", "samples"))
-    return Measure(float(loss), float(metric), int(samples))
-
-
 def write_measure(message: Message, key: str, found: Measure) -> None:
-    message.numbers |= {
-        f"{key}.loss": found.loss,
-        f"{key}.metric": found.metric,
-        f"{key}.samples": found.samples,
+    """Put a measure into a message as plain numbers, under names that begin with `key`."""
+    numbers = {"loss": found.loss, "metric": found.metric, "samples": found.samples}
+    named = {f"metrics.{name}": value for name, value in found.metrics.items()}
+    split = {
+        f"per_class.{name}.{index}": value
+        for name, values in found.per_class.items()
+        for index, value in enumerate(values)
     }
+    message.numbers |= {f"{key}.{name}": value for name, value in (numbers | named | split).items()}
+
+
+def read_measure(message: Message, key: str) -> Measure:
+    """The measure that `write_measure` put under `key`."""
+    loss, metric, samples = (message.numbers[f"{key}.{what}"] for what in ("loss", "metric", "samples"))
+    metrics: dict[str, float] = {}
+    per_class: dict[str, list[float]] = {}
+    for name, value in message.numbers.items():  # in the order written: classes come by number
+        if name.startswith(f"{key}.metrics."):
+            metrics[name.removeprefix(f"{key}.metrics.")] = float(value)
+        elif name.startswith(f"{key}.per_class."):
+            per_class.setdefault(name.split(".")[-2], []).append(float(value))
+    return Measure(float(loss), float(metric), int(samples), metrics, {k: tuple(v) for k, v in per_class.items()})
+
+
+def row_of(found: Measure) -> dict[str, Any]:
+    """A measure as part of a row of results; what a task does not have is left out."""
+    row: dict[str, Any] = {"loss": found.loss, "metric": found.metric, "samples": found.samples}
+    if found.metrics:
+        row["metrics"] = dict(found.metrics)
+    if found.per_class:
+        row["per_class"] = {name: list(values) for name, values in found.per_class.items()}
+    return row
 
 
 def seen(silo: Silo, batch: Batch, training: bool) -> Tensor:

@@ -1,46 +1,231 @@
-"""Samples of a silo: splits in memory or in files, and the three of them that a silo holds."""
+"""Samples of a silo: splits that hand out what is asked for, wherever the samples lie, and the three that a silo holds.
+
+A `Split` is a list of samples of a storage: all of them, or some by their numbers. Silos and splits of one domain
+share a storage without copying it. Inputs are reached by `take`; targets are always in memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from fairsilo.core.roster import Member
+from fairsilo.errors import FairsiloError
+
+BLOCK = 1024  # samples that are looked at together where all of them are
+
+
+class Storage(Protocol):
+    """Where inputs lie: in memory, in a file, in several places."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        """Tells whether two storages hold the same stretch of memory or file."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: Tensor) -> Tensor:
+        """These samples in this order, as a new tensor (len(indices) x shape)."""
+        ...
+
+    def share_memory(self) -> None:
+        """Move what lies in memory to where other processes read it in place."""
+        ...
 
 
 @dataclass(frozen=True)
-class Split:
-    """Samples in memory: uint8 images (or floats) and their targets."""
+class InMemory:
+    """Samples in one tensor (N x shape)."""
 
-    inputs: Tensor
-    targets: Tensor
+    tensor: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.tensor.dtype
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        return place_of(self.tensor)
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    def take(self, indices: Tensor) -> Tensor:
+        return self.tensor[indices]
+
+    def share_memory(self) -> None:
+        self.tensor.share_memory_()  # type: ignore[no-untyped-call]
+
+
+class InFile:
+    """Samples in a file of bare numbers, mapped into memory: another process opens it again instead of getting a copy.
+
+    The file is made where there is none.
+    """
+
+    def __init__(self, path: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+        self.path = path
+        count = torch.Size(shape).numel()
+        self.tensor: Tensor = torch.from_file(path, shared=True, size=count, dtype=dtype).view(shape)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.tensor.dtype
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        return (self.path,)
+
+    def __len__(self) -> int:
+        return len(self.tensor)
+
+    def __reduce__(self) -> tuple[type[InFile], tuple[object, ...]]:
+        return InFile, (self.path, tuple(self.tensor.shape), self.tensor.dtype)
+
+    def take(self, indices: Tensor) -> Tensor:
+        return self.tensor[indices]
+
+    def share_memory(self) -> None:
+        """Nothing to do: a file is shared as it is."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Samples of several splits one after another."""
+
+    splits: tuple[Split, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.splits[0].shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.splits[0].dtype
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        return tuple(split.place for split in self.splits)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.splits))
+
+    def take(self, indices: Tensor) -> Tensor:
+        found = torch.empty(len(indices), *self.shape, dtype=self.dtype)
+        start = 0
+        for split in self.splits:
+            here = ((indices >= start) & (indices < start + len(split))).nonzero().flatten()
+            if len(here):
+                found[here] = split.take(indices[here] - start)[0]
+            start += len(split)
+        return found
+
+    def share_memory(self) -> None:
+        for split in self.splits:
+            split.share_memory()
+
+
+class Split:
+    """Samples with their targets.
+
+    Args:
+        inputs: uint8 images (N x C x H x W, shown to the network in [-1, 1]) or floats (N x anything, as they are), or
+            a storage that hands them out.
+        targets: N targets: class numbers, masks or floats, as the task has them.
+        indices: Which samples of the storage these are (int64, as many as targets); all of them where left out.
+
+    Example:
+        >>> split = Split(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 1]))
+        >>> len(split), split.shape
+        (3, (1, 8, 8))
+        >>> split.subset([2, 0]).targets.tolist()
+        [1, 0]
+    """
+
+    def __init__(self, inputs: Tensor | Storage, targets: Tensor, indices: Tensor | None = None) -> None:
+        self.storage: Storage = InMemory(inputs) if isinstance(inputs, Tensor) else inputs
+        self.targets = targets
+        self.indices = indices
+        count = len(self.storage) if indices is None else len(indices)
+        if count != len(targets):
+            raise FairsiloError(f"a split has {count} inputs and {len(targets)} targets; there must be one for each")
 
     def __len__(self) -> int:
         return len(self.targets)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one sample."""
+        return self.storage.shape
 
-@dataclass(frozen=True)
-class MappedSplit(Split):
-    """Samples whose inputs lie in a file: another process opens it again instead of getting a copy."""
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.storage.dtype
 
-    path: str
+    @property
+    def place(self) -> tuple[object, ...]:
+        """Equal for splits whose samples are the same stretch of the same storage."""
+        return (*self.storage.place, None if self.indices is None else place_of(self.indices))
 
-    def __reduce__(self) -> tuple[Callable[..., MappedSplit], tuple[object, ...]]:
-        return _mapped, (self.path, tuple(self.inputs.shape), self.inputs.dtype, self.targets)
+    @property
+    def inputs(self) -> Tensor:
+        """All inputs at once, for data that are known to be small; anything else takes what it needs."""
+        if self.indices is None and isinstance(self.storage, InMemory):
+            return self.storage.tensor
+        return self.take(torch.arange(len(self)))[0]
+
+    def take(self, indices: Tensor | Sequence[int]) -> tuple[Tensor, Tensor]:
+        """These samples, in this order: inputs (len(indices) x shape) and targets.
+
+        Example:
+            >>> Split(torch.arange(4.0), torch.tensor([0, 1, 0, 1])).take([3, 0])
+            (tensor([3., 0.]), tensor([1, 0]))
+        """
+        chosen = torch.as_tensor(indices, dtype=torch.long)
+        return self.storage.take(chosen if self.indices is None else self.indices[chosen]), self.targets[chosen]
+
+    def blocks(self, size: int = BLOCK) -> Iterator[tuple[Tensor, Tensor]]:
+        """All samples in order, so many at a time: inputs and targets."""
+        for start in range(0, len(self), size):
+            yield self.take(torch.arange(start, min(start + size, len(self))))
+
+    def subset(self, indices: Tensor | Sequence[int]) -> Split:
+        """Some of the samples, as a split of its own that shares the storage."""
+        chosen = torch.as_tensor(indices, dtype=torch.long)
+        return Split(self.storage, self.targets[chosen], chosen if self.indices is None else self.indices[chosen])
+
+    def share_memory(self) -> None:
+        """Let other processes read everything in place."""
+        self.storage.share_memory()
+        for tensor in (self.targets,) if self.indices is None else (self.targets, self.indices):
+            tensor.share_memory_()  # type: ignore[no-untyped-call]
 
 
-def _mapped(path: str, shape: tuple[int, ...], dtype: torch.dtype, targets: Tensor) -> MappedSplit:
-    return MappedSplit(in_file(path, shape, dtype), targets, path)
-
-
-def in_file(path: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor that lies in a file, which is made where there is none."""
-    count = torch.Size(shape).numel()
-    found: Tensor = torch.from_file(path, shared=True, size=count, dtype=dtype)
-    return found.view(shape)
+def joined(splits: Iterable[Split]) -> Split:
+    """Samples of several splits as one; splits that are the same stretch of one storage count once."""
+    found = tuple({split.place: split for split in splits}.values())
+    return Split(Joined(found), torch.cat([split.targets for split in found]))
 
 
 def place_of(tensor: Tensor) -> tuple[object, ...]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.func import functional_call
 
@@ -150,10 +149,12 @@ class Silo:
                 indices = order[start : start + size]
                 if len(indices) == 1 and size > 1 and start > 0:
                     continue
-                inputs = prepare(split.inputs[indices], self.device, self.model.layout.dtype)
+                batch = self.batch(split, indices)
+                inputs, targets = batch.inputs, batch.targets
                 if self.augment != "none":
-                    inputs = augmented(inputs, self.augment, self.stream(purpose, "augment", epoch, number))
-                yield Batch(inputs, split.targets[indices].to(self.device), indices, epoch == epochs - 1)
+                    stream = self.stream(purpose, "augment", epoch, number)
+                    inputs, targets = self.task.augment(inputs, targets, self.augment, stream)
+                yield Batch(inputs, targets, indices, epoch == epochs - 1)
 
     def evaluation_batches(self, split: Split) -> Iterator[Batch]:
         for start in range(0, len(split), self.evaluation_batch):
@@ -161,8 +162,9 @@ class Silo:
 
     def batch(self, split: Split, indices: Tensor) -> Batch:
         """These samples of a split, as they are."""
-        inputs = prepare(split.inputs[indices], self.device, self.model.layout.dtype)
-        return Batch(inputs, split.targets[indices].to(self.device), indices)
+        inputs, targets = split.take(indices)
+        inputs = prepare(inputs, self.device, self.model.layout.dtype)
+        return Batch(inputs, targets.to(self.device), indices)
 
 
 def prepare(inputs: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -171,20 +173,3 @@ def prepare(inputs: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     if inputs.dtype != torch.uint8:
         return inputs
     return inputs.to(dtype).div_(127.5).sub_(1.0)
-
-
-def augmented(images: Tensor, kinds: str, stream: torch.Generator) -> Tensor:
-    """Random crops after padding by an eighth, and random mirror images; drawn on the CPU so that engines agree."""
-    count, _, height, width = images.shape
-    if "crop" in kinds:
-        margin = max(1, height // 8)
-        shifts = torch.randint(0, 2 * margin + 1, (2, count, 1), generator=stream)
-        rows = (shifts[0] + torch.arange(height)).to(images.device)
-        columns = (shifts[1] + torch.arange(width)).to(images.device)
-        padded = F.pad(images, [margin] * 4, value=-1.0).permute(0, 2, 3, 1)
-        sample = torch.arange(count, device=images.device)[:, None, None]
-        images = padded[sample, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
-    if "flip" in kinds:
-        mirrored = (torch.rand(count, generator=stream) < 0.5).to(images.device)
-        images = torch.where(mirrored[:, None, None, None], images.flip(3), images)
-    return images

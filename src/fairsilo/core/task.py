@@ -1,30 +1,81 @@
-"""What a network is trained for: the loss, and how its predictions are scored."""
+"""What a network is trained for: the loss, how its predictions are scored, and what the targets mean to the data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 
 @dataclass(frozen=True)
+class Metric:
+    """A number that says how good predictions are, and in which direction it is better."""
+
+    name: str
+    about: str
+    higher_is_better: bool = True
+
+    def rank(self, value: float) -> float:
+        """The value on a scale where more is better: what decisions about the best model compare."""
+        return value if self.higher_is_better else -value
+
+
+@dataclass(frozen=True)
 class Measure:
-    """Mean loss (accumulated in float64) and metric of a model on some samples."""
+    """What a model reaches on some samples.
+
+    Attributes:
+        loss: Mean loss, accumulated in float64.
+        metric: The metric that the task reports.
+        samples: How many samples were measured.
+        metrics: All metrics of the task by name. A metric that is undefined on these samples is left out.
+        per_class: Numbers with one entry per class, such as the samples of each, so that a class without samples
+            can be told from one that is always wrong. Empty for tasks without classes.
+    """
 
     loss: float
     metric: float
     samples: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    per_class: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What a network must end in: so many values, for each sample, pixel or position of a text."""
+
+    values: int
+    per: str = "sample"
 
 
 class Task(Protocol):
-    """What silos and methods ask of a task; one file each in `tasks/`."""
+    """What silos, methods and data ask of a task; one file each in `tasks/`, found by name in `tasks/registry.py`."""
 
     @property
     def name(self) -> str: ...
 
     @property
-    def classes(self) -> int: ...
+    def classes(self) -> int:
+        """How many classes targets consist of; 0 where they are numbers."""
+        ...
+
+    @property
+    def output(self) -> Ending:
+        """What a network must end in."""
+        ...
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """Everything that `measure` may find."""
+        ...
+
+    @property
+    def reported(self) -> Metric:
+        """The metric that results, the choice of rounds and the best model of a silo are about."""
+        ...
 
     @property
     def guess(self) -> float:
@@ -40,5 +91,25 @@ class Task(Protocol):
         ...
 
     def measure(self, tally: Tensor) -> Measure:
-        """Loss and metric of all samples that a tally holds."""
+        """Loss and metrics of all samples that a tally holds."""
+        ...
+
+    def strata(self, targets: Tensor) -> Tensor:
+        """A whole number per sample: splits and silos get the same share of samples with equal numbers."""
+        ...
+
+    def occurrences(self, targets: Tensor) -> Tensor | None:
+        """How many samples show each class (int64, one entry per class); None for tasks without classes."""
+        ...
+
+    def fault(self, targets: Tensor) -> str | None:
+        """What is wrong with a silo's targets, as the end of a sentence that begins with the silo; None if nothing."""
+        ...
+
+    def augment(self, inputs: Tensor, targets: Tensor, kinds: str, stream: torch.Generator) -> tuple[Tensor, Tensor]:
+        """A training batch changed at random: inputs, and targets where they follow them (a mask is mirrored too)."""
+        ...
+
+    def caption(self, target: Tensor, classes: Sequence[str]) -> str:
+        """What is written beside an example in a report, from its target and the names of the classes."""
         ...

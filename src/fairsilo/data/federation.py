@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,9 +12,11 @@ from torch import Tensor
 
 from fairsilo.core import streams
 from fairsilo.core.roster import Member, Roster
-from fairsilo.core.samples import MappedSplit, SiloData, Split, place_of
+from fairsilo.core.samples import SiloData, Split, joined
+from fairsilo.core.task import Task
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
 from fairsilo.errors import FairsiloError, nearest
+from fairsilo.tasks.registry import task_of
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class Federation:
     silos: tuple[SiloData, ...]
     unseen: tuple[SiloData, ...] = ()
     task: str = "classify"
+    settled: tuple[str, ...] = ()  # settings that have no effect, since the data themselves decide
 
     def __post_init__(self) -> None:
         for key in ("silos", "unseen"):
@@ -41,19 +45,45 @@ class Federation:
         for silo in self.silos:
             if not len(silo.train):
                 raise FairsiloError(f"silo {silo.name!r} has no training samples")
-        if self.task == "classify":
-            self._check_labels()
+        self._check_shapes()
+        self._check_targets(task_of(self.task, len(self.classes)))
 
-    def _check_labels(self) -> None:
+    def _check_shapes(self) -> None:
+        first = self.silos[0]
         for silo in (*self.silos, *self.unseen):
             for split in (silo.train, silo.validation, silo.test):
-                if not len(split) or split.targets.is_floating_point():
-                    continue
-                low, high = int(split.targets.min()), int(split.targets.max())
-                if low < 0 or high >= len(self.classes):
+                if len(split) and split.shape != first.train.shape:
+                    theirs, ours = ("x".join(map(str, shape)) for shape in (split.shape, first.train.shape))
                     raise FairsiloError(
-                        f"silo {silo.name!r} has labels from {low} to {high}, and there are {len(self.classes)} classes"
+                        f"silo {silo.name!r} has samples of {theirs}, and silo {first.name!r} of {ours}; "
+                        "all must have one shape"
                     )
+
+    def _check_targets(self, task: Task) -> None:
+        for silo in (*self.silos, *self.unseen):
+            for split in (silo.train, silo.validation, silo.test):
+                fault = task.fault(split.targets) if len(split) else None
+                if fault:
+                    raise FairsiloError(f"silo {silo.name!r} {fault}")
+        trained = [task.occurrences(silo.train.targets) for silo in self.silos]
+        for number, name in enumerate(self.classes):
+            if any(counts is None or counts[number] for counts in trained):
+                continue
+            for silo in (*self.unseen, *self.silos):
+                counts = task.occurrences(silo.test.targets)
+                if counts is not None and counts[number]:
+                    self._refuse_untrained(name, silo)
+
+    def _refuse_untrained(self, name: str, tested: SiloData) -> None:
+        if tested in self.unseen:
+            raise FairsiloError(
+                f"class {name!r} is in the held-out domain {tested.domain!r}, and no silo that trains has a sample "
+                "of it; hold out another domain or remove the class"
+            )
+        raise FairsiloError(
+            f"class {name!r} has test samples at silo {tested.name!r}, and no silo has a training sample of it; "
+            "lower data.test and data.validation, or remove the class"
+        )
 
     def __getitem__(self, name: str) -> SiloData:
         for silo in (*self.silos, *self.unseen):
@@ -72,10 +102,10 @@ class Federation:
     @property
     def roster(self) -> Roster:
         """What the server may know of the silos."""
-        sample = self.silos[0].train.inputs
+        sample = self.silos[0].train
         silos, unseen = (tuple(map(self._member, some)) for some in (self.silos, self.unseen))
         dtype = str(sample.dtype).removeprefix("torch.")
-        return Roster(self.name, self.classes, tuple(sample.shape[1:]), dtype, silos, unseen, self.task)
+        return Roster(self.name, self.classes, sample.shape, dtype, silos, unseen, self.task)
 
     def _member(self, silo: SiloData) -> Member:
         """What a silo says of itself; classes that its test data lack are counted too, as none."""
@@ -87,26 +117,23 @@ class Federation:
         """Move every tensor to shared memory, so that worker processes read it in place."""
         for silo in (*self.silos, *self.unseen):
             for split in (silo.train, silo.validation, silo.test):
-                for tensor in (split.targets,) if isinstance(split, MappedSplit) else (split.inputs, split.targets):
-                    tensor.share_memory_()  # type: ignore[no-untyped-call]
+                split.share_memory()
 
 
 def pooled(federation: Federation, more: Iterable[Split] = ()) -> Federation:
     """All that silos hold, and whatever is given besides to train on, as one silo's."""
     silos = federation.silos
 
-    def joined(splits: Iterable[Split]) -> Split:
-        found = list({place_of(split.inputs): split for split in splits if len(split)}.values())
-        if not found:
-            return silos[0].validation
-        return Split(torch.cat([one.inputs for one in found]), torch.cat([one.targets for one in found]))
+    def together(splits: Iterable[Split]) -> Split:
+        found = [split for split in splits if len(split)]
+        return joined(found) if found else silos[0].validation
 
     everything = SiloData(
         "pooled",
         "+".join(dict.fromkeys(silo.domain for silo in silos)),
-        joined([*(silo.train for silo in silos), *more]),
-        joined(silo.validation for silo in silos),
-        joined(silo.test for silo in silos),
+        together([*(silo.train for silo in silos), *more]),
+        together(silo.validation for silo in silos),
+        together(silo.test for silo in silos),
     )
     return Federation(federation.name, federation.classes, (everything,), federation.unseen, federation.task)
 
@@ -122,13 +149,14 @@ def federate(
     test: float = 0.2,
     seed: int = 0,
 ) -> Federation:
-    """Leave one domain (or several, `a+b`, or none, `-`) out; divide every other one into silos.
+    """Leave one domain (or several, `a+b` or `a,b`, or none, `-`) out; divide every other one into silos.
 
     The unseen silo is tested on all samples of its domain. The silos of one domain divide its training and
     validation samples among them and are tested on the whole test set of the domain. With `dif` the domains are
     FedGCR's client types, in the order given, the first with the most silos and samples.
     """
     outside = held_out_domains(dataset, held_out)
+    task = task_of(dataset.task, len(dataset.classes))
     if dif is not None:
         listed = {name: dataset.domains[name] for name in order or dataset.domains}
         dataset = replace(dataset, domains=listed)
@@ -137,11 +165,23 @@ def federate(
     unseen: list[SiloData] = []
     for name, domain in dataset.domains.items():
         if name in outside:
-            nothing = _take(domain, torch.empty(0, dtype=torch.long))
-            unseen.append(SiloData(name, name, nothing, nothing, Split(domain.inputs, domain.targets)))
+            everything = Split(domain.inputs, domain.targets)
+            nothing = everything.subset([])
+            unseen.append(SiloData(name, name, nothing, nothing, everything))
         else:
-            silos += divide(domain, silos_per_domain, validation, test, seed)
-    return Federation(dataset.name, dataset.classes, tuple(silos), tuple(unseen), dataset.task)
+            silos += divide(domain, task, silos_per_domain, validation, test, seed)
+    inside = [domain for name, domain in dataset.domains.items() if name not in outside]
+    return Federation(dataset.name, dataset.classes, tuple(silos), tuple(unseen), dataset.task, _settled(inside))
+
+
+def _settled(domains: Iterable[Domain]) -> tuple[str, ...]:
+    """Which shares have no effect on these domains, since every one of them names such samples itself."""
+    known = {"data.test": True, "data.validation": True}
+    for domain in domains:
+        split = _with_whole_groups(domain)
+        known["data.test"] &= bool((split == TEST).any() or not (split == UNDECIDED).any())
+        known["data.validation"] &= bool((split == VALIDATION).any())
+    return tuple(key for key, settled in known.items() if settled)
 
 
 def _typed(
@@ -183,16 +223,16 @@ def _typed(
                 SiloData(
                     f"{name}-{j + 1:02d}",
                     name,
-                    Split(holder.train.inputs[trained[j]], holder.train.targets[trained[j]]),
-                    Split(holder.validation.inputs[validated[j]], holder.validation.targets[validated[j]]),
+                    holder.train.subset(trained[j]),
+                    holder.validation.subset(validated[j]),
                     holder.test,
                 )
             )
-    return Federation(dataset.name, dataset.classes, tuple(silos), plain.unseen, dataset.task)
+    return replace(plain, silos=tuple(silos))
 
 
 def held_out_domains(dataset: Dataset, held_out: str | None) -> tuple[str, ...]:
-    """The domains a setting such as `photo`, `a+b`, `-` or `auto` names."""
+    """The domains a setting such as `photo`, `a+b`, `a,b`, `-` or `auto` names."""
     if held_out in (None, "-", "none", ""):
         return ()
     names = list(dataset.domains)
@@ -203,7 +243,8 @@ def held_out_domains(dataset: Dataset, held_out: str | None) -> tuple[str, ...]:
             )
         return (names[-1],)
     assert held_out is not None
-    chosen = tuple(dict.fromkeys(part.strip() for part in held_out.split("+")))
+    pieces = [held_out] if held_out in names else re.split(r"[+,]", held_out)
+    chosen = tuple(dict.fromkeys(piece.strip() for piece in pieces))
     for name in chosen:
         if name not in names:
             raise FairsiloError(
@@ -214,26 +255,33 @@ def held_out_domains(dataset: Dataset, held_out: str | None) -> tuple[str, ...]:
     return chosen
 
 
-def divide(domain: Domain, count: int, validation: float, test: float, seed: int) -> list[SiloData]:
-    """The silos of one domain, with the splits that the data leave open carved out."""
+def divide(domain: Domain, task: Task, count: int, validation: float, test: float, seed: int) -> list[SiloData]:
+    """The silos of one domain, with the splits that the data leave open carved out.
+
+    Every silo keeps a training sample, also where the shares would leave it none: a site with a handful of samples
+    takes part, with little or nothing to be validated or tested on.
+    """
     if domain.silo is not None and count > 1:
         raise FairsiloError(
             f"data.silos_per_domain is {count}, but the data of {domain.name!r} name their own silos; leave it at 1"
         )
-    split = domain.split.clone()
-    _complete_groups(domain, split)
-    if (split == UNDECIDED).any() and not (split == TEST).any():
-        _carve(domain, split, UNDECIDED, TEST, test, seed, "test")
-    split[split == UNDECIDED] = TRAIN
-    if not (split == VALIDATION).any():
-        _carve(domain, split, TRAIN, VALIDATION, validation, seed, "validation")
-    tested = _take(domain, (split == TEST).nonzero().flatten())
     if domain.silo is not None:
         holders = sorted(set(domain.silo))
         owner = torch.tensor([holders.index(name) for name in domain.silo])
     else:
         holders = [domain.name] if count == 1 else [f"{domain.name}-{i + 1}" for i in range(count)]
-        owner = _deal(domain, split, count, seed)
+        owner = torch.zeros(len(domain), dtype=torch.long)
+    carving = _Carving(domain, task.strata(domain.targets), owner, count if domain.silo is None else 1, seed)
+    split = carving.split
+    if (split == UNDECIDED).any() and not (split == TEST).any():
+        carving.carve(UNDECIDED, TEST, test, "test")
+    split[split == UNDECIDED] = TRAIN
+    if not (split == VALIDATION).any():
+        carving.carve(TRAIN, VALIDATION, validation, "validation")
+    if domain.silo is None:
+        owner = _deal(domain, carving.strata, split, count, seed)
+    everything = Split(domain.inputs, domain.targets)
+    tested = everything.subset((split == TEST).nonzero().flatten())
     silos = []
     for index, holder in enumerate(holders):
         train = ((split == TRAIN) & (owner == index)).nonzero().flatten()
@@ -243,55 +291,72 @@ def divide(domain: Domain, count: int, validation: float, test: float, seed: int
                 f"silo {holder!r} of domain {domain.name!r} gets no training sample; "
                 "it needs more samples or groups, or fewer silos per domain"
             )
-        silos.append(SiloData(holder, domain.name, _take(domain, train), _take(domain, valid), tested))
+        silos.append(SiloData(holder, domain.name, everything.subset(train), everything.subset(valid), tested))
     return silos
 
 
-def _complete_groups(domain: Domain, split: Tensor) -> None:
-    """Undecided samples of a group that is decided elsewhere go where the rest of it is."""
+def _with_whole_groups(domain: Domain) -> Tensor:
+    """The splits that the data name; undecided samples of a group that is decided elsewhere go where the rest is."""
+    split = domain.split.clone()
     if domain.group is None:
-        return
+        return split
     for group in set(domain.group[split == UNDECIDED].tolist()):
         members = domain.group == group
         decided = split[members & (split != UNDECIDED)]
         if len(decided):
             split[members & (split == UNDECIDED)] = decided[0]
+    return split
 
 
-def _carve(domain: Domain, split: Tensor, source: int, target: int, share: float, seed: int, purpose: str) -> None:
-    """Move a share of each class from one split to another, whole groups at a time."""
-    if share == 0:
-        return
-    for label in sorted(set(domain.targets.tolist())):
-        pool = ((split == source) & (domain.targets == label)).nonzero().flatten()
-        stream = streams.generator(seed, "split", purpose, domain.name, label)
-        pool = pool[torch.randperm(len(pool), generator=stream)]
-        wanted = round(share * len(pool))
-        if domain.group is None:
-            split[pool[:wanted]] = target
-            continue
-        moved = 0
-        for group in dict.fromkeys(domain.group[pool].tolist()):
-            if moved >= wanted:
-                break
-            members = (domain.group == group) & (split == source)
-            split[members] = target
-            moved += int(members.sum())
+class _Carving:
+    """Takes test and validation samples out of a domain, the same share of each stratum and whole groups at a time."""
+
+    def __init__(self, domain: Domain, strata: Tensor, owner: Tensor, least: int, seed: int) -> None:
+        self.domain, self.strata, self.owner, self.least, self.seed = domain, strata, owner, least, seed
+        self.split = _with_whole_groups(domain)
+
+    def carve(self, source: int, target: int, share: float, purpose: str) -> None:
+        """Move a share of each stratum from one split to another, and leave `least` training samples to each owner."""
+        if share == 0:
+            return
+        for stratum in sorted(set(self.strata.tolist())):
+            pool = ((self.split == source) & (self.strata == stratum)).nonzero().flatten()
+            stream = streams.generator(self.seed, "split", purpose, self.domain.name, stratum)
+            pool = pool[torch.randperm(len(pool), generator=stream)]
+            wanted, moved = round(share * len(pool)), 0
+            for members in self._together(pool, source, wanted):
+                if moved >= wanted:
+                    break
+                if self._spared(members, source):
+                    self.split[members] = target
+                    moved += len(members)
+
+    def _together(self, pool: Tensor, source: int, wanted: int) -> Iterator[Tensor]:
+        """What moves at once: groups, or samples; all that are wanted in one go where nobody would run short."""
+        if self.domain.group is None:
+            first = pool[:wanted]
+            yield from (first,) if self._spared(first, source) else torch.split(first, 1)
+            return
+        for group in dict.fromkeys(self.domain.group[pool].tolist()):
+            yield ((self.domain.group == group) & (self.split == source)).nonzero().flatten()
+
+    def _spared(self, members: Tensor, source: int) -> bool:
+        """Whether every owner of these samples has enough left to train on without them."""
+        left = (self.split == source) | (self.split == TRAIN)
+        left[members] = False
+        counts = torch.bincount(self.owner[left], minlength=int(self.owner.max()) + 1)
+        return bool((counts[self.owner[members]] >= self.least).all())
 
 
-def _deal(domain: Domain, split: Tensor, count: int, seed: int) -> Tensor:
-    """Deal each class of each split round the silos in random order, so that they are alike in size and classes."""
+def _deal(domain: Domain, strata: Tensor, split: Tensor, count: int, seed: int) -> Tensor:
+    """Deal each stratum of each split round the silos in random order, so that they are alike in size and classes."""
     owner = torch.zeros(len(domain), dtype=torch.long)
     turn = 0
     for part in (TRAIN, VALIDATION):
-        for label in sorted(set(domain.targets.tolist())):
-            pool = ((split == part) & (domain.targets == label)).nonzero().flatten()
-            stream = streams.generator(seed, "deal", domain.name, part, label)
+        for stratum in sorted(set(strata.tolist())):
+            pool = ((split == part) & (strata == stratum)).nonzero().flatten()
+            stream = streams.generator(seed, "deal", domain.name, part, stratum)
             pool = pool[torch.randperm(len(pool), generator=stream)]
             owner[pool] = (torch.arange(len(pool)) + turn) % count
             turn += len(pool)
     return owner
-
-
-def _take(domain: Domain, indices: Tensor | Sequence[int]) -> Split:
-    return Split(domain.inputs[indices].contiguous(), domain.targets[indices].contiguous())

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
-from fairsilo.data.reading import Stack, check_classes, check_domains, size_limit
+from fairsilo.data.reading import Stack, all_classes, check_domains, size_limit
 from fairsilo.errors import FairsiloError, nearest
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff")
@@ -29,21 +29,21 @@ def read_folder(path: Path, size: int | None = None) -> Dataset:
     """Read PATH/domain/class/image; class folders hold images only, deeper folders are refused.
 
     Files other than images beside the domain or class folders (a README, a licence) are passed over; splits
-    are left undecided; images that are not square are squeezed when a size is given.
+    are left undecided; images that are not square are squeezed when a size is given. A domain may lack a class.
     """
     path = Path(path)
     tree = _tree(path)
     check_domains(tree, f"Data folder {path}")
-    classes = check_classes({domain: set(found) for domain, found in tree.items()}, f"data folder {path}")
+    classes = all_classes({domain: set(found) for domain, found in tree.items()})
     stack = Stack(size)
     domains = {}
     with size_limit():
         for domain, found in tree.items():
             targets: list[int] = []
             for label, name in enumerate(classes):
-                for file in found[name]:
+                for file in found.get(name, ()):
                     stack.add(file, str(file))
-                targets += [label] * len(found[name])
+                    targets.append(label)
             split = torch.full((len(targets),), UNDECIDED, dtype=torch.int8)
             domains[domain] = Domain(domain, stack.take(), torch.tensor(targets), split)
     return Dataset(path.resolve().name, tuple(classes), domains, source={"folder": str(path)})
@@ -88,7 +88,7 @@ def _images(folder: Path) -> list[Path]:
                 f"File {file} among the images is not an image; remove it or use one of {' '.join(SUFFIXES)}."
             )
     if not files:
-        raise FairsiloError(f"Class folder {folder} is empty; put images into it or remove it from every domain.")
+        raise FairsiloError(f"Class folder {folder} is empty; put images into it, or remove it where there are none.")
     return files
 
 
@@ -104,7 +104,7 @@ def read_index(path: Path, size: int | None = None) -> Dataset:
         by_domain[row["domain"]].append(row)
     check_domains(by_domain, f"Index {path}")
     found = {domain: {row["label"] for row in members} for domain, members in by_domain.items()}
-    classes = check_classes(found, f"index {path}")
+    classes = all_classes(found)
     groups = {name: number for number, name in enumerate(sorted({row.get("group", "") for row in rows}))}
     stack = Stack(size)
     with size_limit():

@@ -19,13 +19,14 @@ from fairsilo.core.output import as_output
 from fairsilo.core.roster import Roster
 from fairsilo.core.samples import SiloData
 from fairsilo.core.silo import Memory, Silo, prepare
+from fairsilo.core.task import Task
 from fairsilo.core.vectors import FlatModel, Layout, tensors_of
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.text import method, text_of
 from fairsilo.models.backbones import Backbone
 from fairsilo.models.networks import Staged
 from fairsilo.models.registry import build
-from fairsilo.tasks.classify import Classify
+from fairsilo.tasks.registry import task_of
 
 ModelMaker = Callable[[int, int], nn.Module]
 
@@ -40,7 +41,7 @@ class Blueprint:
 
     method: Method
     model: str | ModelMaker
-    task: Classify
+    task: Task
     channels: int
     training: TrainSettings
     seed: int
@@ -66,8 +67,8 @@ class Blueprint:
         if method is None:
             raise UnnamedError(f"the method {self.method.name} has parts that have no name outside this program")
         content = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        task, training = (dataclasses.asdict(value) for value in (self.task, self.training))
-        return json.dumps({**content, "method": method, "task": task, "training": training})
+        task = [self.task.name, self.task.classes, self.task.reported.name]
+        return json.dumps({**content, "method": method, "task": task, "training": dataclasses.asdict(self.training)})
 
     @classmethod
     def from_text(cls, text: str) -> Blueprint:
@@ -76,7 +77,7 @@ class Blueprint:
         lists = {key: tuple(content[key]) for key in ("classes", "silos")}
         made = {
             "method": method(content["method"]),
-            "task": Classify(**content["task"]),
+            "task": task_of(*content["task"]),
             "training": TrainSettings(**content["training"]),
         }
         return cls(**{**content, **lists, **made})
@@ -84,9 +85,9 @@ class Blueprint:
     # -------------------------------------------------------------------------------------------------- the networks
     def network(self, name: str | ModelMaker) -> nn.Module:
         if isinstance(name, str):
-            return build(name, self.task.classes, self.channels, self.seed)
+            return build(name, self.task.output.values, self.channels, self.seed)
         with streams.ambient(self.seed, "initial weights"):
-            return name(self.task.classes, self.channels)
+            return name(self.task.output.values, self.channels)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -143,10 +144,11 @@ class Blueprint:
 
     def _check_size(self, module: nn.Module, whose: str, roster: Roster) -> None:
         wanted = next((one.image_size for one in module.modules() if isinstance(one, Backbone)), None)
-        height, width = roster.shape[-2:] if not self.stemmed else (wanted, wanted)
-        if wanted is not None and (height, width) != (wanted, wanted):
+        given = roster.shape[-2:]
+        if wanted is not None and not self.stemmed and given != (wanted, wanted):
             raise FairsiloError(
-                f"the images are {height}x{width}, and {whose} takes {wanted}x{wanted}; set data.size={wanted}"
+                f"the images are {'x'.join(map(str, given))}, and {whose} takes {wanted}x{wanted}; "
+                f"set data.size={wanted}"
             )
 
     def flat(self) -> FlatModel:

@@ -5,18 +5,21 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from fairsilo.core.samples import MappedSplit, SiloData, Split, in_file, place_of
+from fairsilo.core.samples import InFile, InMemory, SiloData, Split, Storage
 from fairsilo.core.silo import prepare
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.models.backbones import is_backbone
 from fairsilo.models.networks import Staged
+
+SPLITS = ("train", "validation", "test")
 
 
 class Prepared(NamedTuple):
@@ -67,6 +70,9 @@ def keep_features(
     assert isinstance(network, Staged)
     network.eval()
     keeper = _Keeper(network, plan, limit, folder, shelf)
+    people = (*federation.silos, *federation.unseen)
+    keeper.note(silo.split(name) for silo in people for name in SPLITS)
+    keeper.note([server_data] if server_data else [])
     silos, unseen = (tuple(keeper.silo(one) for one in some) for some in (federation.silos, federation.unseen))
     server = keeper.split(server_data) if server_data else None
     where = f"{keeper.mapped / 2**20:.1f} MiB of them in files" if keeper.mapped else "in memory"
@@ -90,13 +96,6 @@ def _why_not(plan: Blueprint, staged: bool, wanted: bool) -> str:
     return ""
 
 
-class _Kept(NamedTuple):
-    """Features, and the file they lie in, if they do."""
-
-    features: Tensor
-    path: str = ""
-
-
 class _Keeper:
     def __init__(
         self, network: Staged, plan: Blueprint, limit: float, folder: Path | None, shelf: Shelf | None
@@ -108,53 +107,85 @@ class _Keeper:
         self.limit = int(limit * 2**30)
         self.dtype = next(p.dtype for p in network.parameters() if p.requires_grad)
         self.bytes = self.mapped = self.files = 0
-        self.done: dict[tuple[object, ...], _Kept] = {}  # silos of one domain share their test set
+        self.used: dict[tuple[object, ...], _Used] = {}  # by storage, which splits and silos of a domain share
+
+    def note(self, splits: Iterable[Split]) -> None:
+        """Look at what will be asked for, so that each storage is gone through once, and only where it is used."""
+        for split in splits:
+            if len(split):
+                self.used.setdefault(split.storage.place, _Used(split.storage)).add(split)
 
     def silo(self, silo: SiloData) -> SiloData:
-        train, validation, test = (self.split(silo.split(name)) for name in ("train", "validation", "test"))
+        train, validation, test = (self.split(silo.split(name)) for name in SPLITS)
         return dataclasses.replace(silo, train=train, validation=validation, test=test)
 
     def split(self, split: Split) -> Split:
         if not len(split):
             return split
-        known = place_of(split.inputs)
-        if known not in self.done:
-            self.done[known] = self._shelved(split.inputs)
-        features, path = self.done[known]
-        return MappedSplit(features, split.targets, path) if path else Split(features, split.targets)
+        used = self.used[split.storage.place]
+        if used.features is None:
+            used.features = self._shelved(used.samples)
+        return Split(used.features, split.targets, used.numbers(split))
 
-    def _shelved(self, inputs: Tensor) -> _Kept:
+    def _shelved(self, samples: Split) -> Storage:
         if self.shelf is None:
-            return self._features(inputs)
-        images = hashlib.sha256(inputs.contiguous().numpy().tobytes()).hexdigest()
-        key = (*self.stem, tuple(inputs.shape), inputs.dtype, images)
+            return self._features(samples)
+        images = hashlib.sha256()
+        for inputs, _ in samples.blocks():
+            images.update(inputs.contiguous().numpy().tobytes())
+        key = (*self.stem, len(samples), samples.shape, samples.dtype, images.hexdigest())
         if key in self.shelf.found:
             features = self.shelf.found[key]
             self.bytes += features.numel() * features.element_size()
-            return _Kept(features)
-        kept = self._features(inputs)
-        if not kept.path:  # a file goes with its run
-            self.shelf.put(key, kept.features)
+            return InMemory(features)
+        kept = self._features(samples)
+        if isinstance(kept, InMemory):  # a file goes with its run
+            self.shelf.put(key, kept.tensor)
         return kept
 
-    def _features(self, inputs: Tensor) -> _Kept:
-        kept: _Kept | None = None
-        for start in range(0, len(inputs), 8 * self.network.block):
-            some = prepare(inputs[start : start + 8 * self.network.block], self.device, self.dtype)
-            found = self.network.stem_in_blocks(some).cpu()
+    def _features(self, samples: Split) -> InMemory | InFile:
+        kept: InMemory | InFile | None = None
+        start = 0
+        for inputs, _ in samples.blocks(8 * self.network.block):
+            found = self.network.stem_in_blocks(prepare(inputs, self.device, self.dtype)).cpu()
             if kept is None:
-                kept = self._room((len(inputs), *found.shape[1:]), found.dtype)
-            kept.features[start : start + len(found)] = found
+                kept = self._room((len(samples), *found.shape[1:]), found.dtype)
+            kept.tensor[start : start + len(found)] = found
+            start += len(found)
         assert kept is not None
         return kept
 
-    def _room(self, shape: tuple[int, ...], dtype: torch.dtype) -> _Kept:
+    def _room(self, shape: tuple[int, ...], dtype: torch.dtype) -> InMemory | InFile:
         size = torch.Size(shape).numel() * dtype.itemsize
         self.bytes += size
         if self.bytes <= self.limit or self.folder is None:
-            return _Kept(torch.empty(shape, dtype=dtype))
+            return InMemory(torch.empty(shape, dtype=dtype))
         self.mapped += size
         self.files += 1
         self.folder.mkdir(parents=True, exist_ok=True)
-        path = str(self.folder / f"features-{self.files:04d}.bin")
-        return _Kept(in_file(path, shape, dtype), path)
+        return InFile(str(self.folder / f"features-{self.files:04d}.bin"), shape, dtype)
+
+
+class _Used:
+    """The samples of one storage that some split has, and their features once they are made."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.wanted = torch.zeros(len(storage), dtype=torch.bool)
+        self.features: Storage | None = None
+
+    def add(self, split: Split) -> None:
+        self.wanted[slice(None) if split.indices is None else split.indices] = True
+
+    @property
+    def samples(self) -> Split:
+        """Those that are used, in the storage's order."""
+        chosen = self.wanted.nonzero().flatten()
+        return Split(self.storage, chosen, None if len(chosen) == len(self.wanted) else chosen)
+
+    def numbers(self, split: Split) -> Tensor | None:
+        """Where a split's samples stand among those that are used."""
+        if bool(self.wanted.all()):
+            return split.indices
+        position = self.wanted.long().cumsum(0) - 1
+        return position if split.indices is None else position[split.indices]

@@ -14,6 +14,7 @@ from torch import Tensor
 from fairsilo.config import EngineSettings, EvaluateSettings, participation_rule
 from fairsilo.core import streams
 from fairsilo.core.files import on_device
+from fairsilo.core.measuring import read_measure, row_of
 from fairsilo.core.messages import MODEL, Exchange, Failure, Message, Number, Reply
 from fairsilo.core.roster import Roster
 from fairsilo.core.round import (
@@ -293,9 +294,7 @@ class Loop:
                         "unseen": name in self.roster.unseen_names,
                         "model": model,
                         "split": split,
-                        "loss": answer.numbers[f"{key}.loss"],
-                        "metric": answer.numbers[f"{key}.metric"],
-                        "samples": answer.numbers[f"{key}.samples"],
+                        **row_of(read_measure(answer, key)),
                     }
                 )
         return found

@@ -17,6 +17,7 @@ from fairsilo.engine.features import Shelf
 from fairsilo.engine.loop import Listener, silent
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.comparison import Grid
+from fairsilo.runs.effects import refuse_idle
 from fairsilo.runs.engines import engines
 from fairsilo.runs.experiment import run_one, slug, start_folder
 from fairsilo.runs.folder import Store
@@ -42,7 +43,8 @@ def compare(
         base: The settings that all runs have in common.
         objects: What was given as Python objects.
         seeds: Of the runs; by default the one of `base`.
-        held_out: Domains, or `all`; by default the one of `base`.
+        held_out: Domains, or `all`; by default the one of `base`. Commas separate cells, each with one domain held
+            out; `a+b` holds out both at once.
         grid: Where the methods are its compositions: kept with the results, so that the page can show rows and columns.
         out: The folder of the comparison.
         listener: Told of every event.
@@ -57,6 +59,7 @@ def compare(
         here = dataclasses.replace(base, baseline=None, data=dataclasses.replace(base.data, held_out=domain))
         federation = given or federation_of(here)
         roster = federation.roster
+        refuse_idle(here, federation, names, model=objects.model is None, by_hand=given is not None)
         here = dataclasses.replace(resolved(here, roster, given is not None), model=here.model)
         domains.append(named := here.data.held_out or "-")
         check_data(here, roster)

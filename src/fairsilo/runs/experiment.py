@@ -20,15 +20,19 @@ from fairsilo import __version__, config
 from fairsilo.analysis.metrics import CLUSTERED, summarise
 from fairsilo.config import Experiment
 from fairsilo.core.roster import Roster
+from fairsilo.data.describe import notes_of
 from fairsilo.data.federation import Federation, pooled
 from fairsilo.data.synthetic import too_few
+from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.features import Shelf, keep_features
 from fairsilo.engine.loop import Event, Listener, Loop, silent
 from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.methods.parts.clustering import clustering_accuracy
+from fairsilo.runs.effects import refuse_idle
 from fairsilo.runs.engines import EngineMaker, engines
 from fairsilo.runs.folder import Store
 from fairsilo.runs.lock import LOCK, OWNER, locked
+from fairsilo.runs.seen import write_seen
 from fairsilo.runs.setup import (
     Objects,
     check,
@@ -86,6 +90,8 @@ def run(
         _refuse_used(out)
     objects.method(experiment.method)
     federation = objects.federation or federation_of(experiment)
+    names = [experiment.method, *filter(None, [experiment.baseline])]
+    refuse_idle(experiment, federation, names, model=objects.model is None, by_hand=objects.federation is not None)
     experiment = resolved(experiment, federation.roster, objects.federation is not None)
     check(experiment, federation.roster, objects)
     folder = out or _free_folder(experiment)
@@ -162,6 +168,7 @@ def run_one(
     roster = federation.roster
     plan = plan_of(experiment, roster, objects)
     _refuse_others(folder, status, mark := fingerprint(plan, roster))
+    write_seen(folder, federation)
     prepared = keep_features(
         plan,
         federation,
@@ -195,6 +202,7 @@ def run_one(
         "roster": roster.as_dict(),
         "fingerprint": mark,
         "features": prepared.said,
+        "notes": (notes := notes_of(federation)),
         **sizes_of(plan),
         "version": __version__,
         "torch": torch.__version__,
@@ -202,7 +210,7 @@ def run_one(
     }
     store.write_json("run.json", {"status": "running", **facts, "seconds": earlier})
     listener(Event("method", 0, experiment.train.rounds, text=method.name))
-    for note in filter(None, (prepared.said, short)):
+    for note in filter(None, (prepared.said, short, *notes)):
         listener(Event("note", 0, experiment.train.rounds, text=note))
     try:
         history = loop.run()
@@ -211,12 +219,12 @@ def run_one(
         seconds = earlier + time.perf_counter() - begun
         store.write_json("run.json", {"status": "stopped", **facts, "seconds": seconds, "message": message})
         if isinstance(problem, StoppedError):
-            _write_summary(store, experiment, loop.history.rows, method.about, roster)
+            _write_summary(store, experiment, loop.history.rows, plan, roster)
         raise
     clusters = loop.server.memory.get("clustering", {}).get("clusters")
     types = {silo.name: silo.domain for silo in roster.silos}
     found = {CLUSTERED: clustering_accuracy(clusters, types)} if clusters else {}
-    summary = _write_summary(store, experiment, history.rows, method.about, roster, found)
+    summary = _write_summary(store, experiment, history.rows, plan, roster, found)
     facts |= found
     seconds = earlier + time.perf_counter() - begun
     store.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
@@ -236,12 +244,14 @@ def _write_summary(
     store: Store,
     experiment: Experiment,
     rows: Sequence[dict[str, Any]],
-    about: str,
+    plan: Blueprint,
     roster: Roster,
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     rules = experiment.evaluate
-    found = summarise(rows, about, rules.selection, rules.ddof, metric=rules.metric, counts=roster.tested)
+    reported, about = plan.task.reported, plan.method.about
+    kind = {"metric": reported.name, "higher": reported.higher_is_better, "counts": roster.tested}
+    found = summarise(rows, about, rules.selection, rules.ddof, **kind)  # type: ignore[arg-type]
     summary = {**found, **(more or {})}
     store.write_json("summary.json", summary)
     return summary

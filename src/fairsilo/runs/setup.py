@@ -16,7 +16,7 @@ from fairsilo.config import Experiment
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.core.roster import Roster
-from fairsilo.core.samples import Split
+from fairsilo.core.samples import Split, joined
 from fairsilo.core.vectors import tensors_of
 from fairsilo.data import load
 from fairsilo.data.federation import Federation, federate
@@ -30,7 +30,7 @@ from fairsilo.methods.text import method as method_of
 from fairsilo.methods.text import references, text_of
 from fairsilo.models.registry import names_code
 from fairsilo.runs.engines import engine_kind
-from fairsilo.tasks.classify import Classify
+from fairsilo.tasks.registry import task_of
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,7 @@ def server_data_of(experiment: Experiment, roster: Roster, synthetic: dict[str, 
     if path is None:
         if not synthetic:
             return None
-        made = [synthetic[name] for name in sorted(synthetic)]
-        return Split(torch.cat([one.inputs for one in made]), torch.cat([one.targets for one in made]))
+        return joined(synthetic[name] for name in sorted(synthetic))
     if not Path(path).exists():  # read_newcomer would take a name such as glyphs for the embedded federation
         raise FairsiloError(
             f"data.server={path} does not exist; give PATH/class/image, PATH/domain/class/image or packed files"
@@ -185,7 +184,7 @@ def plan_of(experiment: Experiment, roster: Roster, objects: Objects | None = No
     return Blueprint(
         method=objects.method(experiment.method),
         model=objects.model or experiment.model,
-        task=Classify(len(roster.classes), experiment.evaluate.metric),
+        task=task_of(roster.task, len(roster.classes), experiment.evaluate.metric),
         classes=roster.classes,
         silos=roster.names,
         channels=roster.shape[0] if roster.shape else 1,

@@ -14,14 +14,14 @@ from torch import Tensor
 from fairsilo.core import streams
 from fairsilo.core.answers import EXCHANGE, SAVED, adapt_silo
 from fairsilo.core.files import on_device
-from fairsilo.core.measuring import measure, output_of, read_measure
+from fairsilo.core.measuring import measure, output_of, read_measure, row_of
 from fairsilo.core.messages import MODEL, Message, Number, Reply, Request
 from fairsilo.core.method import Method
 from fairsilo.core.output import Output
 from fairsilo.core.part import Part
 from fairsilo.core.roster import Roster
 from fairsilo.core.round import open_adaptation, open_evaluation, open_personalisation, open_round
-from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.samples import SiloData, Split, joined
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Memory, Silo
 from fairsilo.core.task import Measure
@@ -33,6 +33,7 @@ from fairsilo.engine.silo_store import memory_of
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods.text import method as method_of
 from fairsilo.runs.folder import Store
+from fairsilo.runs.seen import Seen, read_seen
 from fairsilo.runs.setup import Objects, as_method, federation_of, fingerprint, plan_of, read_experiment, synthetic_of
 
 
@@ -74,6 +75,11 @@ class Trained:
     def size(self) -> int | None:
         """To which images are resized; None where they must have the size trained with already."""
         return self.shape[-1] if len(self.shape) == 3 and self.shape[-1] == self.shape[-2] else None
+
+    @cached_property
+    def seen(self) -> Seen | None:
+        """What the run trained on and validated with, by fingerprints."""
+        return read_seen(self.folder)
 
     @cached_property
     def memories(self) -> dict[str, Memory]:
@@ -181,7 +187,10 @@ class Trained:
     def evaluate(
         self, domains: dict[str, Domain], silo: str | None = None, which: str = "best", adapt: str | None = None
     ) -> list[dict[str, Any]]:
-        """Loss and metric on all samples of each domain; with a test-time adaptation also of the adapted model."""
+        """Loss and metrics on all samples of each domain; with a test-time adaptation also of the adapted model.
+
+        `seen` says how many of the samples the run trained on or used for validation (None where it kept no record).
+        """
         if silo and adapt:
             raise FairsiloError("it is the global model that is adapted at test time; leave out --silo or --adapt")
         method = self._adapting(adapt) if adapt else self.plan.method
@@ -192,9 +201,10 @@ class Trained:
             data = SiloData(name, name, split, split, split)
             held = self._holding(data, silo, which)
             model = "global" if silo is None else f"{silo} ({self.kept(silo, which)})"
-            rows.append({"domain": name, "model": model, **dataclasses.asdict(measure(held, "test"))})
+            seen = {"seen": self.seen.count(split) if self.seen else None}
+            rows.append({"domain": name, "model": model, **row_of(measure(held, "test")), **seen})
             if silo is None and method.owners("adapt"):
-                rows.append({"domain": name, "model": "adapted", **dataclasses.asdict(self._adapted(data, method))})
+                rows.append({"domain": name, "model": "adapted", **row_of(self._adapted(data, method)), **seen})
         return rows
 
     def _adapting(self, adapt: str) -> Method:
@@ -227,7 +237,8 @@ class Trained:
         for key, share in (("--validation", validation), ("--test", test)):
             if not 0 <= share < 1:
                 raise FairsiloError(f"{key} is {share:g}; it must be a share from 0 to below 1")
-        (data,) = divide(dataclasses.replace(domain, name=name), 1, validation, test, self.experiment.data.seed)
+        joining, seed = dataclasses.replace(domain, name=name), self.experiment.data.seed
+        (data,) = divide(joining, self.plan.task, 1, validation, test, seed)
         measuring = [part.name for part in self.plan.method.parts if part.needs_validation]
         if measuring and not len(data.validation):
             raise FairsiloError(f"{measuring[0]} measures models on validation data, and {name!r} has none")
@@ -251,8 +262,8 @@ class Trained:
         return {
             "silo": name,
             "samples": len(data.train),
-            "global": {split: dataclasses.asdict(found) for split, found in before.items()},
-            "personal": {split: dataclasses.asdict(found) for split, found in after.items()},
+            "global": {split: row_of(found) for split, found in before.items()},
+            "personal": {split: row_of(found) for split, found in after.items()},
             "model": str(self.store.model_path(("personal", "last", name))),
         }
 
@@ -299,10 +310,10 @@ class Replayed:
         self.unseen = self.federation.unseen_names
         self.total_rounds = self.trained.plan.training.rounds
         self.samples = {silo.name: len(silo.train) for silo in self.federation.silos}
-        self._tested: dict[str, dict[int, Tensor]] = {}  # by identity: silos of one domain usually share its test set
+        self._tested: dict[str, list[Split]] = {}
         for silo in (*self.federation.silos, *self.federation.unseen):
             if len(silo.test):
-                self._tested.setdefault(silo.domain, {})[id(silo.test)] = silo.test.inputs
+                self._tested.setdefault(silo.domain, []).append(silo.test)
         inside = {silo.domain for silo in self.federation.silos}
         self.domains = {domain: domain not in inside for domain in self._tested}
 
@@ -332,10 +343,10 @@ class Replayed:
 
     @property
     def attends(self) -> bool:
-        return self.trained.attention(self.federation.silos[0].train.inputs[:1]) is not None
+        return self.trained.attention(self.federation.silos[0].train.take([0])[0]) is not None
 
     def attention(self, domain: str) -> Tensor:
-        found = self.trained.attention(torch.cat(list(self._tested[domain].values())))
+        found = self.trained.attention(joined(self._tested[domain]).inputs)
         if found is None:
             raise FairsiloError(
                 f"{self.trained.plan.method.name} has no attention between silos' adapters, as fedag has"

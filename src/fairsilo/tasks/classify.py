@@ -1,24 +1,43 @@
-"""What a network is trained for: its loss and how a prediction is scored."""
+"""Classification: one class per sample."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairsilo.core.task import Measure
+from fairsilo.core.task import Ending, Measure, Metric
+from fairsilo.tasks.augmentation import augmented
+
+METRICS = (
+    Metric("accuracy", "share of samples whose class is predicted"),
+    Metric("balanced-accuracy", "mean over the classes present in the samples of the share predicted of each"),
+)
 
 
 @dataclass(frozen=True)
 class Classify:
-    """Cross-entropy; accuracy or balanced accuracy (classes without a sample are left out of the balance)."""
+    """Cross-entropy; accuracy, and balanced accuracy over the classes that the samples have."""
 
     classes: int
-    metric: str = "accuracy"
+    metric: str = "accuracy"  # the name of the one that is reported
     name: str = "classify"
+
+    @property
+    def output(self) -> Ending:
+        return Ending(self.classes)
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return METRICS
+
+    @property
+    def reported(self) -> Metric:
+        return next(one for one in METRICS if one.name == self.metric)
 
     @property
     def guess(self) -> float:
@@ -37,9 +56,30 @@ class Classify:
 
     def measure(self, tally: Tensor) -> Measure:
         right, count = tally[1 : 1 + self.classes], tally[1 + self.classes :]
-        samples = count.sum()
-        score = right.sum() / samples
-        if self.metric == "balanced-accuracy":
-            present = count > 0
-            score = (right[present] / count[present]).mean()
-        return Measure(float(tally[0] / samples), float(score), int(samples))
+        samples, present = count.sum(), count > 0
+        metrics = {
+            "accuracy": float(right.sum() / samples),
+            "balanced-accuracy": float((right[present] / count[present]).mean()),
+        }
+        per_class = {"samples": tuple(count.tolist()), "right": tuple(right.tolist())}
+        return Measure(float(tally[0] / samples), metrics[self.metric], int(samples), metrics, per_class)
+
+    def strata(self, targets: Tensor) -> Tensor:
+        return targets
+
+    def occurrences(self, targets: Tensor) -> Tensor | None:
+        return None if targets.is_floating_point() else torch.bincount(targets, minlength=self.classes)
+
+    def fault(self, targets: Tensor) -> str | None:
+        if targets.is_floating_point():  # of a loss of the user's own
+            return None
+        low, high = int(targets.min()), int(targets.max())
+        if low < 0 or high >= self.classes:
+            return f"has labels from {low} to {high}, and there are {self.classes} classes, numbered from 0"
+        return None
+
+    def augment(self, inputs: Tensor, targets: Tensor, kinds: str, stream: torch.Generator) -> tuple[Tensor, Tensor]:
+        return augmented(inputs, kinds, stream), targets
+
+    def caption(self, target: Tensor, classes: Sequence[str]) -> str:
+        return classes[int(target)]

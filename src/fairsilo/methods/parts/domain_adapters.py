@@ -86,12 +86,12 @@ class DomainAdapters(Part):
         assert server.network is not None
         initial = server.network().read()
         server.memory.of(self).update(initial=initial, models=dict.fromkeys(server.names, initial), quality={})
-        gifts = {name: server.synthetic[name] for name in server.names}
+        gifts = {name: server.synthetic[name].take(range(len(server.synthetic[name]))) for name in server.names}
         server.ask(
             "share",
             {
-                name: Message({"images": g.inputs, "labels": g.targets}, {"part": self.name})
-                for name, g in gifts.items()
+                name: Message({"images": images, "labels": labels}, {"part": self.name})
+                for name, (images, labels) in gifts.items()
             },
         )
 
@@ -144,7 +144,7 @@ class DomainAdapters(Part):
         phi, labels = self._answers(server, bank, name, chosen)
         client = None
         if self.kd:
-            images = server.synthetic[name].inputs[chosen]
+            images = server.synthetic[name].take(chosen)[0]
             client = as_output(copy.module(prepare(images, phi.device, copy.layout.dtype))).prediction
         alpha = scores[chosen] if self.quality and scores is not None else torch.ones(len(chosen))
         beta, own = bank.attend(phi) if self.cross else None, server.names.index(name)
@@ -172,7 +172,7 @@ class DomainAdapters(Part):
         """Every adapter's logits of some synthetic images, and their labels; CLIP itself runs once for each image."""
         split, device = server.synthetic[name], server.vector.device
         if name not in bank.known:
-            some = torch.split(split.inputs, 8 * bank.block)  # as floats all images together might not fit
-            seen = [bank.stem_in_blocks(prepare(one, device, server.vector.dtype)) for one in some]
+            some = split.blocks(8 * bank.block)  # as floats all images together might not fit
+            seen = [bank.stem_in_blocks(prepare(one, device, server.vector.dtype)) for one, _ in some]
             bank.known[name] = torch.cat(seen)
         return bank.logits(bank.adapted(bank.known[name][chosen])), split.targets[chosen].to(device)

@@ -47,7 +47,7 @@ class FrequencyEpisodes(Part):
     def share(self, silo: Silo, message: Message) -> Message:
         split = silo.data.train
         chosen = torch.randperm(len(split), generator=silo.stream(self.name))[: self.bank]
-        images = prepare(split.inputs[chosen], silo.device, silo.model.layout.dtype)
+        images = prepare(split.take(chosen)[0], silo.device, silo.model.layout.dtype)
         rows, columns = window(images.shape[-2], images.shape[-1], self.window)
         return Message({"amplitudes": amplitude(non_negative(images))[..., rows, columns].contiguous()})
 

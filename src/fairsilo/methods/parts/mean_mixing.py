@@ -16,6 +16,7 @@ from fairsilo.config import setting
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output
 from fairsilo.core.part import Part
+from fairsilo.core.samples import BLOCK
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo, prepare
 from fairsilo.errors import FairsiloError
@@ -55,7 +56,11 @@ class MeanMixing(Part):
         groups = order[: len(order) // self.group * self.group].view(-1, self.group)
         if not len(groups):
             raise ValueError(f"{len(split)} training samples are fewer than one group of {self.group}")
-        inputs = prepare(split.inputs, silo.device, silo.model.layout.dtype)[groups].mean(1)
+        means = []
+        for some in torch.split(groups, max(1, BLOCK // self.group)):
+            inputs = prepare(split.take(some.flatten())[0], silo.device, silo.model.layout.dtype)
+            means.append(inputs.view(*some.shape, *inputs.shape[1:]).mean(1))
+        inputs = torch.cat(means)
         labels = F.one_hot(split.targets[groups], silo.task.classes).to(inputs.dtype).mean(1)
         return Message({"inputs": inputs, "labels": labels.to(silo.device)})
 

@@ -48,8 +48,9 @@ class ServerTuning(Part):
             for begin in range(0, len(data) - 1, self.tuning_batch):
                 chosen = order[begin : begin + self.tuning_batch]
                 model.gradients.zero_()
-                inputs = prepare(data.inputs[chosen], server.vector.device, model.layout.dtype)
+                inputs, targets = data.take(chosen)
+                inputs = prepare(inputs, server.vector.device, model.layout.dtype)
                 prediction = as_output(model.module(inputs)).prediction
-                server.task.loss(prediction, data.targets[chosen].to(inputs.device)).backward()  # type: ignore[no-untyped-call]
+                server.task.loss(prediction, targets.to(inputs.device)).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
         return model.read()[: len(direction)] - server.vector[: len(direction)]
