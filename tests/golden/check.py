@@ -530,7 +530,7 @@ def meta_step(case: Case) -> Pairs:
     for align, base in itertools.product(("coral", "deep-coral"), ("start", "prime")):
         expected = case["outputs"]["domainbed_coral" if align == "coral" else "deep_coral"]
         key = "next_from_prime" if base == "prime" else "next_from_start_first_order"
-        how = method("grace-client", align=align, align_weight=given["lambda"], meta_base=base)
+        how = method("grace-client", align=align, align_weight=given["lambda"], meta_base=base, inner="sgd")
         silo = _meta_silo(given, how)
         silo.load(silo.model.layout.pack({name: number(value) for name, value in given["w_global"].items()}))
         silo.model.load(silo.model.layout.pack({name: number(value) for name, value in given["w"].items()}))
