@@ -131,9 +131,6 @@ class Loop:
             self._save(0)
         for number in range(done + 1, total + 1):
             self._round(number)
-        if not server.memory["run"].get("concluded"):
-            conclude(server)
-            server.memory["run"]["concluded"] = True
         if self.store:
             self.store.write_model(("global",), server.vector, server.layout)
         self.history.vector = server.vector
@@ -165,6 +162,8 @@ class Loop:
         self._tell("closed", number)
         if len(counted) < quorum:
             raise QuorumError(self._below_quorum(number, len(counted), len(participants), quorum))
+        if last:
+            conclude(server)  # before the evaluation: results are about the model that is saved
         if evaluated:
             rows += self._measured("personal", "personalise", self._personalisation(asks) if later else {})
             rows += self._measured("global", "evaluate", self._evaluation())
