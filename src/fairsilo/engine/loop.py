@@ -14,7 +14,7 @@ from torch import Tensor
 from fairsilo.config import EngineSettings, EvaluateSettings, participation_rule
 from fairsilo.core import streams
 from fairsilo.core.files import on_device
-from fairsilo.core.messages import MODEL, Failure, Message, Number, Reply
+from fairsilo.core.messages import MODEL, SHOWN, Failure, Message, Number, Reply
 from fairsilo.core.round import (
     close_round,
     conclude,
@@ -156,7 +156,8 @@ class Loop:
         losses: dict[str, float] = {}
         rows: list[dict[str, Any]] = []
         changes: dict[str, Tensor] = {}
-        replies = self._watched(self._exchange("train", messages), losses, rows, changes)
+        shown: dict[str, dict[str, Number]] = {}
+        replies = self._watched(self._exchange("train", messages), losses, rows, changes, shown)
         quorum = max(1, math.ceil(server.training.quorum * len(participants) - 1e-9))
         counted = close_round(server, replies, quorum)
         self._tell("closed", number)
@@ -175,6 +176,7 @@ class Loop:
             "counted": counted,
             "weights": server.weights,
             "train_loss": losses,
+            "shown": shown,
             "exchanges": self._exchanges,
             "failures": self._failures,
             "notes": server.notes,
@@ -242,13 +244,17 @@ class Loop:
         losses: dict[str, float],
         rows: list[dict[str, Any]],
         changes: dict[str, Tensor],
+        shown: dict[str, dict[str, Number]],
     ) -> Iterator[Reply]:
-        """Note training losses, the results of the silos' own models and, where they are kept, updates as they pass."""
+        """Note training losses, numbers to be shown, the results of the silos' own models and, where they are kept,
+        updates as they pass."""
         for reply in replies:
             if isinstance(reply.answer, Message):
                 if self.evaluate.keep_local:
                     changes[reply.silo] = reply.answer.tensors[MODEL].clone()
                 losses[reply.silo] = float(reply.answer.numbers["loss"])
+                for key in (key for key in reply.answer.numbers if SHOWN in key):
+                    shown.setdefault(key.replace(SHOWN, "."), {})[reply.silo] = reply.answer.numbers[key]
                 rows += self._rows(reply.silo, "personal", reply.answer)
             yield reply
             del reply
