@@ -16,7 +16,17 @@ from fairsilo.methods.text import method
 
 LAYOUT = Layout([Slot("w", (3,), PARAMETER), Slot("v", (1,), PARAMETER), Slot("mean", (2,), BUFFER)], torch.float64)
 RULES = ("fedavg", "q-ffl", "afl", "afl(carry=false)", "term", "term(official=true)", "fedfv", "fedfv(tau=2)")
-RULES += ("grace-server", "fednova", "fphl", "fael", "fedheal", "fedheal(variant=paper)", "ga(warmup=0)")
+RULES += (
+    "grace-server",
+    "grace-server(granularity=tensors)",
+    "grace-server(granularity=depth)",
+    "fednova",
+    "fphl",
+    "fael",
+    "fedheal",
+    "fedheal(variant=paper)",
+    "ga(warmup=0)",
+)
 RULES += ("fedavgm", "fedadam", "fedyogi", "feddyn", "fednova | afl", "fedavgm | fedheal")
 
 
@@ -112,6 +122,29 @@ def test_grace_favours_the_majority() -> None:
     given = Given("grace-server")
     given.close(a=[1.0, 0.0, 0.0, 0.0], b=[1.0, 0.1, 0.0, 0.0], c=[0.0, 1.0, 0.0, 0.0])
     assert given.server.weights["a"] > given.server.weights["c"]
+
+
+def test_graces_weights_by_hand_with_and_without_the_diagonal() -> None:
+    """Cosines: a and b 0.6, a and c 0, b and c -0.8; sums with the diagonal 1.6, 0.8, 0.2, without 0.6, -0.2, -0.8."""
+    changes = {"a": [2.0, 0.0, 0.0, 0.0], "b": [3.0, 4.0, 0.0, 0.0], "c": [0.0, -0.5, 0.0, 0.0]}
+    paper, released = Given("grace-server"), Given("grace-server(include_diagonal=false)")
+    for given in (paper, released):
+        given.close(**changes)
+    assert list(paper.server.weights.values()) == pytest.approx([1.6 / 2.6, 0.8 / 2.6, 0.2 / 2.6])
+    shifted = [0.3 + 0.4 + 1e-3, -0.1 + 0.4 + 1e-3, 1e-3]  # mean cosines to the two others, above the lowest
+    assert list(released.server.weights.values()) == pytest.approx([s / sum(shifted) for s in shifted])
+
+
+def test_graces_cosines_by_tensor_and_by_depth() -> None:
+    """Two tensors, w and v. In w the cosines are 1 (a, b), 0 and 0; in v -1 (a, b), 1 (a, c) and -1 (b, c)."""
+    changes = {"a": [1.0, 0.0, 0.0, 5.0], "b": [2.0, 0.0, 0.0, -1.0], "c": [0.0, 3.0, 0.0, 7.0]}
+    tensors, depth = Given("grace-server(granularity=tensors)"), Given("grace-server(granularity=depth)")
+    for given in (tensors, depth):
+        given.close(**changes)
+    # by tensor: (1 - 1)/2 = 0, (0 + 1)/2 = 0.5, (0 - 1)/2 = -0.5, so sums are 1.5, 0.5, 1.0
+    assert list(tensors.server.weights.values()) == pytest.approx([0.5, 0.5 / 3, 1 / 3])
+    # by depth the first of two tensors has all the weight: sums are 2, 2, 1
+    assert list(depth.server.weights.values()) == pytest.approx([0.4, 0.4, 0.2])
 
 
 def test_adam_and_yogi_differ_once_the_update_shrinks() -> None:

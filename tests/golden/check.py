@@ -461,7 +461,7 @@ def grace_server(case: Case) -> Pairs:
     given, expected = case["inputs"], case["outputs"]
     layout = _state_layout(given["global"], given["parameter_names"])
     start = layout.pack({name: number(value) for name, value in given["global"].items()})
-    how = method("grace-server", server_lr=given["server_lr"])
+    how = method("grace-server", server_lr=given["server_lr"], include_diagonal=False)  # as released
     run = Rounds(how, layout, start, len(given["p"]), TrainSettings())
     deltas = [layout.pack({key: number(value) for key, value in local.items()}) - start for local in given["locals"]]
     server = run.close(deltas, samples=[round(share * 10**15) for share in given["p"]])
@@ -536,7 +536,7 @@ def meta_step(case: Case) -> Pairs:
     for align, base in itertools.product(("coral", "deep-coral"), ("start", "prime")):
         expected = case["outputs"]["domainbed_coral" if align == "coral" else "deep_coral"]
         key = "next_from_prime" if base == "prime" else "next_from_start_first_order"
-        how = method("grace-client", align=align, align_weight=given["lambda"], meta_base=base)
+        how = method("grace-client", align=align, align_weight=given["lambda"], meta_base=base, inner="sgd")
         silo = _meta_silo(given, how)
         silo.load(silo.model.layout.pack({name: number(value) for name, value in given["w_global"].items()}))
         silo.model.load(silo.model.layout.pack({name: number(value) for name, value in given["w"].items()}))

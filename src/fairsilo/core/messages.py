@@ -13,6 +13,7 @@ from torch import Tensor
 
 Number: TypeAlias = float | int | str | bool
 
+SHOWN = ".shown."  # in the key of a number (part.shown.label): it stands in the round's record, for the reader alone
 MODEL = "model"  # the key of the model's vector, down (the model) and up (the change of it)
 
 

@@ -31,6 +31,35 @@ def kept_optimizer(silo: Silo) -> Iterator[torch.optim.Optimizer]:
         silo.memory.setdefault("silo", {})["optimizer"] = state
 
 
+@torch.no_grad()
+def virtual_step(optimizer: torch.optim.Optimizer, lr: float | None = None) -> None:
+    """The step an optimiser would take, at another learning rate where one is given; its state stays as it was."""
+    state = {
+        tensor: {key: value.clone() if isinstance(value, Tensor) else value for key, value in kept.items()}
+        for tensor, kept in optimizer.state.items()
+    }
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group in optimizer.param_groups:
+        group["lr"] = _rate(group, lr)
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    optimizer.state.clear()
+    optimizer.state.update(state)
+
+
+@torch.no_grad()
+def plain_step(optimizer: torch.optim.Optimizer, lr: float | None = None) -> None:
+    """A step of SGD without momentum or decay over an optimiser's tensors, at its learning rate or another."""
+    for group in optimizer.param_groups:
+        for tensor in group["params"]:
+            tensor.sub_(tensor.grad, alpha=_rate(group, lr))
+
+
+def _rate(group: dict[str, Any], lr: float | None) -> float:
+    return float(group["lr"] if lr is None else lr)
+
+
 def _sgd(tensors: Sequence[Tensor], training: TrainSettings) -> torch.optim.Optimizer:
     momentum, decay = training.momentum, training.weight_decay
     return torch.optim.SGD(tensors, lr=training.lr, momentum=momentum, weight_decay=decay, fused=True)

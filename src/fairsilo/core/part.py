@@ -82,7 +82,7 @@ class Part:
         """Before round 1, by exchanges of kind `share`."""
 
     def conclude(self, server: Server) -> None:
-        """After the last round."""
+        """After the last round, before its evaluation: what is changed here is what results are about."""
 
     # at the silo
     def share(self, silo: Silo, message: Message) -> Message:

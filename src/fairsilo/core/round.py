@@ -31,8 +31,12 @@ def prepare(server: Server) -> None:
 
 
 def conclude(server: Server) -> None:
-    for hook in server.method.hooks("conclude"):
-        hook(server)
+    """What parts do once with the model of the last round, before it is evaluated."""
+    with streams.ambient(server.seed, server.round, "conclude"):
+        for hook in server.method.hooks("conclude"):
+            hook(server)
+    if not finite(server.vector):
+        raise StoppedError(f"{server.method.name} made the global model not finite after the last round")
 
 
 def open_round(server: Server, participants: Iterable[str], asks: dict[str, Number]) -> dict[str, Message]:

@@ -15,7 +15,7 @@ from fairsilo.config import EngineSettings, EvaluateSettings, participation_rule
 from fairsilo.core import streams
 from fairsilo.core.files import on_device
 from fairsilo.core.measuring import read_measure, row_of
-from fairsilo.core.messages import MODEL, Exchange, Failure, Message, Number, Reply
+from fairsilo.core.messages import MODEL, SHOWN, Exchange, Failure, Message, Number, Reply
 from fairsilo.core.roster import Roster
 from fairsilo.core.round import (
     close_round,
@@ -134,9 +134,6 @@ class Loop:
             self._save(0)
         for number in range(done + 1, total + 1):
             self._round(number)
-        if not server.memory["run"].get("concluded"):
-            conclude(server)
-            server.memory["run"]["concluded"] = True
         if self.store:
             self.store.write_model(("global",), server.vector, server.layout)
         self.history.vector = server.vector
@@ -162,12 +159,15 @@ class Loop:
         losses: dict[str, float] = {}
         rows: list[dict[str, Any]] = []
         changes: dict[str, Tensor] = {}
-        replies = self._watched(self._exchange("train", messages), losses, rows, changes)
+        shown: dict[str, dict[str, Number]] = {}
+        replies = self._watched(self._exchange("train", messages), losses, rows, changes, shown)
         quorum = max(1, math.ceil(server.training.quorum * len(participants) - 1e-9))
         counted = close_round(server, replies, quorum)
         self._tell("closed", number)
         if len(counted) < quorum:
             raise QuorumError(self._below_quorum(number, len(counted), len(participants), quorum))
+        if last:
+            conclude(server)  # before the evaluation: results are about the model that is saved
         if evaluated:
             rows += self._measured("personal", "personalise", self._personalisation(asks) if later else {})
             rows += self._measured("global", "evaluate", self._evaluation())
@@ -179,6 +179,7 @@ class Loop:
             "counted": counted,
             "weights": server.weights,
             "train_loss": losses,
+            "shown": shown,
             "exchanges": self._exchanges,
             "failures": self._failures,
             "notes": server.notes,
@@ -247,13 +248,17 @@ class Loop:
         losses: dict[str, float],
         rows: list[dict[str, Any]],
         changes: dict[str, Tensor],
+        shown: dict[str, dict[str, Number]],
     ) -> Iterator[Reply]:
-        """Note training losses, the results of the silos' own models and, where they are kept, updates as they pass."""
+        """Note training losses, numbers to be shown, the results of the silos' own models and, where they are kept,
+        updates as they pass."""
         for reply in replies:
             if isinstance(reply.answer, Message):
                 if self.evaluate.keep_local:
                     changes[reply.silo] = reply.answer.tensors[MODEL].clone()
                 losses[reply.silo] = float(reply.answer.numbers["loss"])
+                for key in (key for key in reply.answer.numbers if SHOWN in key):
+                    shown.setdefault(key.replace(SHOWN, "."), {})[reply.silo] = reply.answer.numbers[key]
                 rows += self._rows(reply.silo, "personal", reply.answer)
             yield reply
             del reply

@@ -3,7 +3,7 @@
 config.yaml     the resolved experiment
 run.json        status, method, versions, times
 metrics.jsonl   one row per (round, silo, model, split)
-rounds.jsonl    one row per round: who took part, weights, exchanges, failures, notes
+rounds.jsonl    one row per round: who took part, weights, numbers shown by parts, exchanges, failures, notes
 seen.safetensors  fingerprints of the samples trained on and validated with, for `fairsilo evaluate`
 checkpoint/     server and silos after each of the last two checkpoints
 models/         global.safetensors, personal/last/SILO.safetensors and personal/best/SILO.safetensors (by validation)

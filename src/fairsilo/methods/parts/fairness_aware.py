@@ -19,6 +19,7 @@ from fairsilo.core.round import candidate, probe
 from fairsilo.core.server import Server, Updates, ordered
 from fairsilo.core.silo import Silo
 from fairsilo.methods.parts.generalization_adjustment import (
+    WARMUP,
     GapState,
     adjust,
     check_warmup,
@@ -47,11 +48,12 @@ class FairnessAware(Part):
     every: int = setting(1, "FAA in the last of every n rounds, GA in the others", low=1)
     step_size: float = setting(0.2, "of the perturbation by GA", low=0)
     schedule: str = setting("released", "of the step size over rounds", choices=("released", "linear", "constant"))
+    centred: bool = setting(False, "the perturbation by GA subtracts the mean gap first, as the GA paper prints it")
     split: str = setting("validation", "samples that gaps are measured on", choices=("validation", "train"))
     flat: float | None = setting(None, "gap changes up to this are no slope; by default 1e-4 of the gap", low=0)
     limit: float | None = setting(0.5, "how far a weight may leave [0, 1] before GA's step is taken instead", low=0)
     onto: str = setting("clip", "the way back onto the simplex", choices=("clip", "project"))
-    warmup: str = setting("auto", "rounds with the starting weights; auto: until every silo has learned")
+    warmup: str = setting("auto", WARMUP)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,7 +69,7 @@ class FairnessAware(Part):
         state = GapState(server, updates, server.memory.of(self), "loss")
         movable = state.movable(self.warmup)
         if (server.round - 1) % self.every != 0:  # the gap of a GA round is known, and acted on, one round later
-            state.adjust(movable, self.step_size, self.schedule)
+            state.adjust(movable, self.step_size, self.schedule, self.centred)
         if movable and server.round % self.every == 0:
             self._equalise(server, updates, state, movable)
         return state.close()
@@ -80,7 +82,7 @@ class FairnessAware(Part):
         if not first:
             return
         step = step_at(self.step_size, self.schedule, server.round - 1, server.rounds)
-        state.move(first, lambda a: adjust(a, ordered(first, gaps), step))
+        state.move(first, lambda a: adjust(a, ordered(first, gaps), step, centred=self.centred))
         perturbed = dict(state.carried)
         perturbed_gaps = self._gaps(server, updates, state, first)
         both = list(perturbed_gaps)

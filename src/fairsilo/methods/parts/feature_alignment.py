@@ -1,19 +1,29 @@
 """Feature alignment, the DA half of BGP (FFT-GP) and GRACE's client. Differs from FedAvg by a term that keeps the local
-features distributed as the received model's, on the same batch."""
+features distributed as the received model's, on the same batch.
+
+How strong the term is depends on the network: each round's record shows the length of its gradient as a share of the
+task's (`feature-alignment.ratio`), found once, half-way through local training. No other number depends on it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
-from fairsilo.config import setting
+from fairsilo.config import TrainSettings, setting
+from fairsilo.core.messages import SHOWN, Message
 from fairsilo.core.output import Output, aligned
 from fairsilo.core.part import Part
 from fairsilo.core.silo import Batch, Silo
-from fairsilo.core.vectors import AUXILIARY
+from fairsilo.core.vectors import AUXILIARY, Layout
+from fairsilo.errors import FairsiloError
 from fairsilo.methods.alignment import ALIGNMENTS, adversarial
 from fairsilo.methods.heads import linear_head
+
+RATIO = f"feature-alignment{SHOWN}ratio"
 
 
 @dataclass(frozen=True)
@@ -23,10 +33,19 @@ class FeatureAlignment(Part):
     name = "feature-alignment"
     paper = "Zhang et al., Fairness-guided federated training for generalization and personalization, FITEE 2024"
     formula = "L(w; x) + lambda Align(h(x; phi_received), h(x; phi))"
+    sends = ("the length of the alignment's gradient as a share of the task's (one number)",)
     needs_features = True
 
     align: str = setting("coral", "how features are compared", choices=(*ALIGNMENTS, "adversarial"))
     align_weight: float = setting(1.0, "weight of the term (lambda)", low=0)
+    align_warmup: int = setting(0, "rounds before the term counts", low=0)
+
+    def fits(self, layout: Layout, training: TrainSettings) -> None:
+        if self.align_warmup >= training.rounds:
+            raise FairsiloError(
+                f"{self.name} waits for {self.align_warmup} rounds, and train.rounds is {training.rounds}: it would do "
+                "nothing"
+            )
 
     def modules(self, network: nn.Module) -> dict[str, nn.Module]:
         """An adversary's is a small classifier of global against local features, private to its silo."""
@@ -37,10 +56,40 @@ class FeatureAlignment(Part):
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         local = aligned(output)
-        if len(local) < 2 or not self.align_weight:  # a covariance needs two samples
+        # a covariance needs two samples
+        if len(local) < 2 or not self.align_weight or silo.round <= self.align_warmup:
             return loss
         fixed = aligned(silo.reference(batch.inputs, silo.start))
         if self.align == "adversarial":
             adversary = silo.model.module.get_submodule(f"{AUXILIARY}.{self.name}.adversary")
-            return loss + self.align_weight * adversarial(local, fixed, adversary)
-        return loss + self.align_weight * ALIGNMENTS[self.align](local, fixed)
+            term = self.align_weight * adversarial(local, fixed, adversary)
+        else:
+            term = self.align_weight * ALIGNMENTS[self.align](local, fixed)
+        if RATIO not in silo.scratch and silo.steps >= _steps(silo) // 2:
+            silo.scratch[RATIO] = gradient_ratio(silo, term, loss)
+        return loss + term
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        if silo.scratch.get(RATIO) is not None:
+            update.numbers[RATIO] = silo.scratch[RATIO]
+
+
+def gradient_ratio(silo: Silo, term: Tensor, loss: Tensor) -> float | None:
+    """||grad term|| / ||grad loss|| over the network that is trained (an adversary beside it left out); none where the
+    loss has no gradient. Gradients that were accumulated stay as they are."""
+    named = silo.model.module.named_parameters()
+    tensors = [tensor for name, tensor in named if tensor.requires_grad and not name.startswith(f"{AUXILIARY}.")]
+    lengths = []
+    for one in (term, loss):
+        found: Iterable[Tensor | None] = ()
+        if one.requires_grad:
+            found = torch.autograd.grad(one, tensors, retain_graph=True, allow_unused=True)
+        squares = [float(gradient.double().square().sum()) for gradient in found if gradient is not None]
+        lengths.append(sum(squares) ** 0.5)
+    return lengths[0] / lengths[1] if lengths[1] else None
+
+
+def _steps(silo: Silo) -> int:
+    """How many steps plain local training takes."""
+    full, rest = divmod(len(silo.data.train), silo.training.batch_size)
+    return silo.training.epochs * (full + (rest > 1 or not full))

@@ -7,6 +7,7 @@ shares with FAA: the carried weights, the two reported losses, and the warm-up t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,11 @@ from fairsilo.core.server import Server, Updates, named, ordered
 from fairsilo.core.silo import Silo
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.simplex import clip_renormalise
+
+STALLED = 0.98  # a loss above this share of the one two rounds ago has stopped falling
+BELOW_A_GUESS = 0.9  # a loss up to this share of a guess's tells that something was learned
+
+WARMUP = "rounds with the starting weights; auto: until every silo has learned, at most a quarter of the rounds"
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class GeneralizationAdjustment(Part):
     schedule: str = setting("released", "of the step size over rounds", choices=("released", "linear", "constant"))
     metric: str = setting("loss", "what gaps are measured in", choices=("loss", "accuracy"))
     centred: bool = setting(False, "subtract the mean gap first, as the GA paper prints it")
-    warmup: str = setting("auto", "rounds with the starting weights; auto: until every silo has learned")
+    warmup: str = setting("auto", WARMUP)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,35 +125,59 @@ class GapState:
     def movable(self, warmup: str) -> list[str]:
         """Silos whose weight may change this round.
 
-        With `auto` nothing moves until every silo's own loss has once been below half of its loss under the initial
-        model: before that a small gap only says that the silo has learned nothing yet, and taking its weight away
-        would keep it so. Later, a silo back above that mark keeps its weight. A pretrained model has learned before
-        round 1 and need not halve its loss again: half the loss of a guess is enough (from scratch, the same mark).
+        With `auto` nothing moves until every silo has learned: before that a small gap only says that the silo has
+        learned nothing yet, and taking its weight away would keep it so. A silo has learned when its own model's loss
+        is below its mark: half of its loss under the initial model, or half of a guess's (a pretrained model has
+        learned before round 1 and need not halve its loss again). Where the loss stops falling before that
+        (`STALLED`), the mark is moved up to `BELOW_A_GUESS`. The warm-up ends at the latest after a quarter of the
+        rounds; from then on a silo above its mark keeps its weight for that round.
         """
         if warmup != "auto":
             begun = self.server.round > int(warmup)
             return list(self.updates.silos) if begun else []
-        received = named(self.updates.silos, self.updates.numbers("gap.received"))
         own = named(self.updates.silos, self.updates.numbers("gap.own"))
+        marks = self._marks(own)
+        learned = [name for name in self.updates.silos if own[name] < marks[name]]
+        ever: dict[str, bool] = {**self.memory.get("learned", {}), **dict.fromkeys(learned, True)}
+        begun_in = self.memory.get("begun")
+        if begun_in is None:
+            begun_in = self._begin(", ".join(name for name in self.server.names if not ever.get(name)))
+        self.memory.update(marks=marks, learned=ever, begun=begun_in)
+        return learned if begun_in is not None else []
+
+    def _marks(self, own: dict[str, float]) -> dict[str, float]:
+        """The loss below which each silo counts as having learned; remembers the losses of its last two rounds."""
+        received = named(self.updates.silos, self.updates.numbers("gap.received"))
         known: dict[str, float] = self.memory.get("marks", {})
         # a late silo never saw the initial model: the others' marks are a guide
         others = sum(known.values()) / len(known) if known else 0.0
         guess = self.server.task.guess if self.server.task else 0.0
-        marks = {**{name: max(received[name] / 2, guess / 2, others) for name in self.updates.silos}, **known}
-        learned = [name for name in self.updates.silos if own[name] < marks[name]]
-        ever: dict[str, bool] = {**self.memory.get("learned", {}), **dict.fromkeys(learned, True)}
-        begun_in = self.memory.get("begun")
-        if begun_in is None and all(ever.get(name) for name in self.server.names):
-            begun_in = self.server.round
-            self.server.note(f"warm-up over in round {begun_in}: every silo has learned, weights begin to move")
-        elif begun_in is None and self.server.round == self.server.rounds:
-            waited = ", ".join(name for name in self.server.names if not ever.get(name))
+        marks = {**{name: max(received[name] / 2, guess / 2, others) for name in own}, **known}
+        past: dict[str, list[float]] = dict(self.memory.get("losses", {}))
+        for name, loss in own.items():
+            before = past.get(name, [])
+            stalled = len(before) == 2 and loss > STALLED * before[0]
+            if stalled and loss <= BELOW_A_GUESS * guess:
+                marks[name] = max(marks[name], math.nextafter(BELOW_A_GUESS * guess, math.inf))
+            past[name] = [*before, loss][-2:]
+        self.memory["losses"] = past
+        return marks
+
+    def _begin(self, waiting: str) -> int | None:
+        """This round, where the warm-up ends with it, which is said in the log; `waiting` names who has not learned."""
+        number, latest = self.server.round, math.ceil(self.server.rounds / 4)
+        if not waiting:
+            self.server.note(f"warm-up over in round {number}: every silo has learned, weights begin to move")
+            return number
+        if number > latest:
             self.server.note(
-                f"the warm-up did not end, so all weights stayed as they began: {waited} never came below half of the "
-                "first loss or of a guess's (warmup=0 moves weights from the start)"
+                f"warm-up over in round {number}, after a quarter of the rounds: weights begin to move, but for silos "
+                f"that have not learned yet ({waiting})"
             )
-        self.memory.update(marks=marks, learned=ever, begun=begun_in)
-        return learned if begun_in is not None else []
+            return number
+        if number == self.server.rounds:
+            self.server.note("the warm-up took all rounds, so weights stayed as they began (see warmup)")
+        return None
 
     def adjust(self, names: list[str], size: float, schedule: str, centred: bool = False) -> None:
         """GA's step for the silos among `names` whose gap of the round before is known."""

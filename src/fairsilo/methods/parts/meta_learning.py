@@ -1,8 +1,13 @@
 """First-order meta-learning: Per-FedAvg (Fallah et al., NeurIPS 2020), the ML half of BGP (FFT-GP) and GRACE's client.
 Differs from FedAvg by two steps: a virtual one on some samples, and the real one by the gradient found there on others.
 
-Terms that other parts add (alignment) belong to the second. With `prime` (FFT-GP's Algorithm 2 as printed) the second
-step starts where the first one ended; without terms that is two plain steps of SGD.
+With `batches=two` the second batch comes from a shuffle of its own, so that a round takes as many steps as plain
+training does and each costs two gradients; the halves of one batch cost no more than plain training. The virtual step
+is the one the local optimiser would take, on a throw-away copy of its state: at the small rates that Adam is used
+with, a plain step of SGD would hardly move the model, and the second gradient would be that of plain training.
+
+Terms that other parts add (alignment) belong to the second step. With `prime` (FFT-GP's Algorithm 2 as printed) that
+step starts where the first one ended; with plain SGD and without terms that is two plain steps of SGD.
 """
 
 from __future__ import annotations
@@ -13,11 +18,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
-from fairsilo.core.local import gradient
-from fairsilo.core.optimizers import kept_optimizer
+from fairsilo.config import TrainSettings, setting
+from fairsilo.core.local import bare, gradient
+from fairsilo.core.optimizers import kept_optimizer, plain_step, virtual_step
 from fairsilo.core.part import Part
 from fairsilo.core.silo import Batch, Silo
+from fairsilo.core.vectors import Layout
+from fairsilo.errors import FairsiloError
 
 
 @dataclass(frozen=True)
@@ -30,23 +37,37 @@ class MetaLearning(Part):
 
     batches: str = setting("halves", "B1 and B2: the halves of a batch, or two batches", choices=("halves", "two"))
     meta_base: str = setting("start", "where the second step is applied", choices=("start", "prime"))
+    inner: str = setting(
+        "base", "how the virtual step is taken: as the local optimiser would, or plainly", choices=("base", "sgd")
+    )
+    inner_lr: float | None = setting(
+        None, "learning rate of the virtual step; by default the local one", low=0, open_low=True
+    )
+
+    def fits(self, layout: Layout, training: TrainSettings) -> None:
+        if self.batches == "halves" and training.batch_size < 2:
+            raise FairsiloError(
+                f"{self.name} halves every batch, and train.batch_size is 1; give 2 at least, or batches=two"
+            )
 
     def train(self, silo: Silo) -> Tensor:
         silo.model.train()
         total = torch.zeros((), dtype=torch.float64, device=silo.device)
         with kept_optimizer(silo) as optimizer:
             for first, second in self._pairs(silo):
-                total += self._gradient(silo, first, second)
+                total += self._gradient(silo, optimizer, first, second)
                 optimizer.step()
                 silo.steps += 1
         return total / max(silo.steps, 1)
 
-    def _gradient(self, silo: Silo, first: Batch, second: Batch) -> Tensor:
+    def _gradient(self, silo: Silo, optimizer: torch.optim.Optimizer, first: Batch, second: Batch) -> Tensor:
         """Leave the meta gradient; the model back at its start unless the second step goes on from the first."""
         start = silo.parameters.detach().clone()
-        loss = gradient(silo, first, terms=False, corrections=False)
-        with torch.no_grad():
-            silo.parameters.sub_(silo.model.gradients, alpha=silo.training.lr)
+        loss = bare(silo, first)
+        if self.inner == "base":
+            virtual_step(optimizer, self.inner_lr)
+        else:
+            plain_step(optimizer, self.inner_lr)
         gradient(silo, second)
         if self.meta_base == "start":
             with torch.no_grad():
@@ -54,14 +75,14 @@ class MetaLearning(Part):
         return loss
 
     def _pairs(self, silo: Silo) -> Iterator[tuple[Batch, Batch]]:
-        source = silo.batches()
         if self.batches == "two":
-            yield from zip(source, source, strict=False)
+            yield from zip(silo.batches(), silo.batches("second batch"), strict=True)
             return
-        for batch in source:
+        if len(silo.data.train) < 2:
+            raise ValueError("one training sample has no halves, so nothing would be trained; set batches=two")
+        for batch in silo.batches():
             half = len(batch.targets) // 2
-            if half:  # a batch of one has no halves
-                yield _part(batch, slice(0, half)), _part(batch, slice(half, None))
+            yield _part(batch, slice(0, half)), _part(batch, slice(half, None))
 
 
 def _part(batch: Batch, some: slice) -> Batch:
