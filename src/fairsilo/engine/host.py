@@ -14,8 +14,9 @@ from fairsilo.config import TrainSettings
 from fairsilo.core import streams
 from fairsilo.core.answers import EXCHANGE, SAVED
 from fairsilo.core.messages import Failure, Message, Request
-from fairsilo.core.method import Facts, Method
-from fairsilo.core.output import as_output
+from fairsilo.core.method import Method
+from fairsilo.core.needs import Facts
+from fairsilo.core.output import aligned, as_output
 from fairsilo.core.samples import SiloData
 from fairsilo.core.silo import Memory, Silo, prepare
 from fairsilo.core.vectors import FlatModel, Layout, tensors_of
@@ -86,7 +87,8 @@ class Blueprint:
         if own:
             self._check_size(own.module, "the server's model", federation)
         sample = prepare(federation.silos[0].train.inputs[:1], torch.device(self.device), model.layout.dtype)
-        features = as_output(model.module(sample)).features
+        output = as_output(model.module(sample))
+        features = output.features
         without = tuple(silo.name for silo in federation.silos if not len(silo.validation))
         staged = isinstance(model.module, Staged)
         facts = Facts(
@@ -99,6 +101,7 @@ class Blueprint:
             server_data=server_data,
             staged=staged,
             synthetic=synthetic,
+            trained_alignment=features is not None and aligned(output).requires_grad,
         )
         self.method.check(facts)
 

@@ -289,7 +289,7 @@ def _run_one(
         "objects": status.get("objects", []),
         "method": method.name,
         "method_sends": list(sends_of(experiment)),
-        "about": method.about,
+        "about": method.results,
         "classes": list(federation.classes),
         "shape": list(shape_of(federation)),
         "silos": list(federation.names),
@@ -312,12 +312,12 @@ def _run_one(
         seconds = earlier + time.perf_counter() - begun
         store.write_json("run.json", {"status": "stopped", **facts, "seconds": seconds, "message": message})
         if isinstance(problem, StoppedError):
-            _write_summary(store, experiment, loop.history.rows, method.about)
+            _write_summary(store, experiment, loop.history.rows, method.results)
         raise
     clusters = loop.server.memory.get("clustering", {}).get("clusters")
     types = {silo.name: silo.domain for silo in federation.silos}
     found = {CLUSTERED: clustering_accuracy(clusters, types)} if clusters else {}
-    summary = _write_summary(store, experiment, history.rows, method.about, found)
+    summary = _write_summary(store, experiment, history.rows, method.results, found)
     facts |= found
     seconds = earlier + time.perf_counter() - begun
     store.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fairsilo.config import setting
 from fairsilo.core.output import Output, aligned
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import AUXILIARY
 from fairsilo.methods.alignment import ALIGNMENTS, adversarial
@@ -21,9 +21,11 @@ class FeatureAlignment(Part):
     """CE + align_weight Align(h(x; received), h(x; w)); the received model is fixed, in evaluation mode."""
 
     name = "feature-alignment"
-    paper = "Zhang et al., Fairness-guided federated training for generalization and personalization, FITEE 2024"
-    formula = "L(w; x) + lambda Align(h(x; phi_received), h(x; phi))"
-    needs_features = True
+    about = About(
+        paper="Zhang et al., Fairness-guided federated training for generalization and personalization, FITEE 2024",
+        formula="L(w; x) + lambda Align(h(x; phi_received), h(x; phi))",
+    )
+    needs = frozenset({"features", "trained-alignment"})
 
     align: str = setting("coral", "how features are compared", choices=(*ALIGNMENTS, "adversarial"))
     align_weight: float = setting(1.0, "weight of the term (lambda)", low=0)
