@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fairsilo.config import all_settings
+from fairsilo.core.needs import NEEDS
 from fairsilo.methods.catalogue import CATALOGUE, Entry
 from fairsilo.report.tables import written
 
@@ -20,19 +21,10 @@ GENERATED = (
 )
 GENERATED_SETTINGS = "<!-- written by docs/generate.py; change src/fairsilo/config.py instead -->"
 
-NEEDS = {
-    "needs_validation": "validation samples at every silo (`data.validation` above 0)",
-    "needs_features": "a network that returns features beside its prediction",
-    "pulls_features": "a network whose features are trained, not frozen",
-    "reads_images": "the images themselves (features of a frozen backbone are not kept)",
-    "needs_server_data": "data at the server (`data.server=PATH`, or the images of `data.synthetic`)",
-    "needs_synthetic": "synthetic images (`data.synthetic=glyphs`, `folder:PATH` or `diffusion:MODEL`)",
-}
-
 
 def described(entry: Entry) -> dict[str, Any]:
     """What the catalogue says about a method, and what it asks of data and network."""
-    needs = [key for key in NEEDS if any(getattr(part, key) for part in entry.parts)]
+    needs = [key for key in NEEDS if any(key in part.needs for part in entry.parts)]
     return {**entry.describe(), "needs": needs}
 
 
@@ -86,7 +78,7 @@ def method_page(found: Mapping[str, Any]) -> str:
         "## What travels, what stays",
         bullets("Each silo sends", found["sends"]),
         bullets("Kept between rounds", found["keeps"]),
-        bullets("Needed", [NEEDS[key] for key in found["needs"]]),
+        bullets("Needed", [NEEDS[key].words for key in found["needs"] if NEEDS[key].words]),
         f"- The server {updates}.",
         f"- Results are about the {found['results_about']} model.",
         f"- Parts: {', '.join(f'`{name}`' for name in found['parts']) or 'none, the plain round'}.",
@@ -110,8 +102,8 @@ def command(found: Mapping[str, Any]) -> str:
     if found["name"] == "fedavg":
         return "fairsilo run method=fedavg"
     chosen = f'"{found["name"]}({first["name"]}={written(first["default"])})"' if first else found["name"]
-    given = " data.server=PATH" if "needs_server_data" in found["needs"] else ""
-    given += " data.synthetic=glyphs" if "needs_synthetic" in found["needs"] else ""
+    given = " data.server=PATH" if "server-data" in found["needs"] else ""
+    given += " data.synthetic=glyphs" if "synthetic-images" in found["needs"] else ""
     if found["model"]:  # FedAvg alone cannot train what it is built around
         return f"fairsilo run model={found['model']} method={chosen}{given}"
     return f"fairsilo run method={chosen} baseline=fedavg{given}"

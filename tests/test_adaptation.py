@@ -123,7 +123,7 @@ def test_the_adapted_model_is_a_result_of_its_own(people: Federation) -> None:
     plain, _ = tiny.run("fedavg", people)
     assert [row for row in history.rows if row["model"] != "adapted"] == plain.rows
     assert torch.equal(history.vector, plain.vector)
-    assert loop.blueprint.method.about == "global"
+    assert loop.blueprint.method.results == "global"
 
 
 def test_every_sample_is_scored_once_whatever_the_batches(people: Federation) -> None:

@@ -51,7 +51,7 @@ def test_a_page_says_what_the_catalogue_says(name: str) -> None:
         row = next(line for line in page.splitlines() if line.startswith(f"| `{item['name']}` |"))
         assert len(re.findall(r"(?<!\\)\|", row)) == 6
     assert ("sees each silo's update" in page) == found["individual_updates"]
-    assert ("data.server=PATH" in page) == any(part.needs_server_data for part in CATALOGUE[name].parts)
+    assert ("data.server=PATH" in page) == any("server-data" in part.needs for part in CATALOGUE[name].parts)
 
 
 def test_the_page_of_settings_has_a_row_for_each() -> None:

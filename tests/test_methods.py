@@ -197,11 +197,11 @@ def test_every_method_describes_itself_in_json(name: str) -> None:
 )
 def test_who_needs_single_updates_and_whose_models_are_meant(name: str, individual: bool, about: str) -> None:
     made = method(name)
-    assert (made.individual_updates, made.about) == (individual, about)
+    assert (made.individual_updates, made.results) == (individual, about)
 
 
 def test_one_personal_part_makes_a_composition_personal() -> None:
-    assert method("fedheal | ditto").about == "personal"
+    assert method("fedheal | ditto").results == "personal"
     assert method("fedbn | faa").individual_updates
 
 

@@ -11,8 +11,10 @@ from torch import Tensor
 
 import tiny
 from fairsilo.config import TrainSettings, fields_of, setting
-from fairsilo.core.method import Facts, Method
-from fairsilo.core.part import Part
+from fairsilo.core.attachments import EACH_UPDATE, Sends
+from fairsilo.core.method import Method
+from fairsilo.core.needs import Facts
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.vectors import AVERAGED, PRIVATE, SHARED, Layout, Slot
 from fairsilo.errors import FairsiloError
@@ -25,7 +27,7 @@ from fairsilo.methods.text import method
 @dataclass(frozen=True)
 class First(Part):
     name = "first"
-    sends = ("one thing",)
+    about = About(sends=(Sends("one", "one thing"), EACH_UPDATE))
     strength: float = setting(1.0, "how much", low=0, high=2)
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Any:
@@ -38,8 +40,8 @@ class First(Part):
 @dataclass(frozen=True)
 class Decider(Part):
     name = "decider"
-    decides_weights = True
-    keeps = ("weights",)
+    about = About(sends=(EACH_UPDATE,), keeps=("weights",))
+    does = frozenset({"decides-weights"})
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Any:
         return "decider"
@@ -48,8 +50,7 @@ class Decider(Part):
 @dataclass(frozen=True)
 class Second(Part):
     name = "second"
-    sends = ("another",)
-    about = "personal"
+    about = About(sends=(Sends("other", "another"), EACH_UPDATE), results="personal")
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Any:
         return "second"
@@ -73,7 +74,8 @@ class LoopB(LoopA):
 @dataclass(frozen=True)
 class MixA(Part):
     name = "mix-a"
-    ignores_weights = True
+    about = About(sends=(EACH_UPDATE,))
+    does = frozenset({"ignores-weights"})
 
     def combine(self, server: Server, updates: Updates, weights: Tensor) -> Any: ...
 
@@ -81,6 +83,7 @@ class MixA(Part):
 @dataclass(frozen=True)
 class MixB(Part):
     name = "mix-b"
+    about = About(sends=(EACH_UPDATE,))
 
     def combine(self, server: Server, updates: Updates, weights: Tensor) -> Any: ...
 
@@ -211,9 +214,9 @@ def test_a_clash_is_refused_in_a_composition_too() -> None:
 
 # --------------------------------------------------------------------------------------------------------------- facts
 def test_a_method_is_about_personal_models_where_one_of_its_parts_is() -> None:
-    assert Method().about == "global"
-    assert Method((First(),)).about == "global"
-    assert Method((First(), Second())).about == "personal"
+    assert Method().results == "global"
+    assert Method((First(),)).results == "global"
+    assert Method((First(), Second())).results == "personal"
 
 
 def test_the_server_sees_single_updates_where_a_part_needs_them() -> None:
@@ -282,13 +285,13 @@ def test_without_a_part_that_decides_everything_is_shared() -> None:
 @dataclass(frozen=True)
 class Picky(Part):
     name = "picky"
-    tasks = ("segment",)
+    needs = frozenset({"segmentation"})
 
 
 @dataclass(frozen=True)
 class Measuring(Part):
     name = "measuring"
-    needs_validation = True
+    needs = frozenset({"validation"})
 
 
 def check(made: Method, without: tuple[str, ...] = ()) -> None:

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from fairsilo.config import EngineSettings, EvaluateSettings, TrainSettings
+from fairsilo.core.attachments import EACH_UPDATE, WIRE, Sends
 from fairsilo.core.messages import MODEL, Message
 from fairsilo.core.method import Method
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.server import Server, Updates
 from fairsilo.data.federation import Federation
@@ -128,8 +129,8 @@ class TwoModels(Part):
     """
 
     name = "two-models"
-    about = "global"
-    ignores_weights = True
+    about = About(sends=(Sends("initial", shape=WIRE, exchange="share"), EACH_UPDATE))
+    does = frozenset({"ignores-weights"})
 
     def server_network(self, network: nn.Module, classes: tuple[str, ...], silos: tuple[str, ...]) -> nn.Module:
         return server_net(len(classes), 3)

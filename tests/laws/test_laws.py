@@ -34,7 +34,7 @@ FULL_BATCH = dataclasses.replace(tiny.TRAINING, batch_size=64, epochs=3)
 @pytest.mark.parametrize("how", tiny.ALL)
 def test_the_model_its_results_are_about_improves(how: str, people: Federation) -> None:
     history, loop = tiny.run(how, people, LONGER)
-    about = loop.blueprint.method.about
+    about = loop.blueprint.method.results
     last = mean(results(history.rows, [6], about, "test").values())
     layout, untrained = loop.blueprint.start()
     engine, server = loop.engine, loop.server

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from fairsilo.config import TrainSettings
 from fairsilo.core import streams
+from fairsilo.core.needs import CLASHES, Facts, parts_in, refusal
 from fairsilo.core.part import Part
 from fairsilo.core.vectors import AUXILIARY, AVERAGED, PRIVATE, SHARED, Layout, Slot
 from fairsilo.errors import FairsiloError
@@ -40,11 +40,11 @@ class Method:
         if len(makers) > 1:
             raise self._clash(makers[0], makers[1], "make the silo's own model")
         self._refuse_pairs()
-        deciders = [part for part in self.parts if part.decides_weights]
+        deciders = self.doing("decides-weights")
         if len(deciders) > 1:
             raise self._clash(deciders[0], deciders[1], "decide the aggregation weights")
         for owner in self.owners("combine"):
-            if owner.ignores_weights and deciders:
+            if "ignores-weights" in owner.does and deciders:
                 raise FairsiloError(
                     f"{self.name}: {owner.name!r} combines the updates by its own coefficients, so the weights of "
                     f"{deciders[0].name!r} would have no effect; leave one of them out"
@@ -52,20 +52,14 @@ class Method:
 
     def _refuse_pairs(self) -> None:
         """Parts that would read something else than they think, or be without effect, beside another."""
-        uneven = [part for part in self.parts if part.uneven_steps]
-        normalising = [part for part in self.parts if part.normalises_images]
+        for clash in CLASHES:
+            for other in self.doing(clash.does):
+                for part in self.parts:
+                    if part.needs & set(clash.needs):
+                        sentence = clash.refusal.format(part=part.name, other=other.name)
+                        raise FairsiloError(f"{self.name}: {sentence}")
         bare = [part for part in self.parts if part.trains_bare]
         for part in self.parts:
-            if part.reads_steps and uneven:
-                raise FairsiloError(
-                    f"{self.name}: {part.name!r} counts local steps that move every tensor alike, and those of "
-                    f"{uneven[0].name!r} do not"
-                )
-            if normalising and (part.needs_server_data or part.needs_synthetic or part.needs_input_gradients):
-                raise FairsiloError(
-                    f"{self.name}: networks of {normalising[0].name!r} see images that were normalised at a silo, and "
-                    f"{part.name!r} would give them images as they are; leave one of them out"
-                )
             if bare and part is not bare[0] and (part in self.owners("loss") or part in self.owners("gradients")):
                 raise FairsiloError(
                     f"{self.name}: with these settings {bare[0].name!r} sends a model trained on the task alone, so "
@@ -82,6 +76,10 @@ class Method:
             f"{self.name}: {first.name!r} and {second.name!r} both {does}; a method has one part that does"
         )
 
+    def doing(self, what: str) -> list[Part]:
+        """The parts with one of the effects that core/needs.py lists."""
+        return [part for part in self.parts if what in part.does]
+
     def owners(self, hook: str) -> list[Part]:
         return [part for part in self.parts if getattr(type(part), hook) is not getattr(Part, hook)]
 
@@ -91,7 +89,7 @@ class Method:
         if hook not in cache:
             owners = self.owners(hook)
             if hook == "weights":
-                owners.sort(key=lambda part: part.decides_weights)
+                owners.sort(key=lambda part: "decides-weights" in part.does)
             cache[hook] = tuple(getattr(part, hook) for part in owners)
         return cache[hook]
 
@@ -120,9 +118,9 @@ class Method:
         return Method(tuple(kept), f"{label}.without({dropped})")
 
     @property
-    def about(self) -> str:
+    def results(self) -> str:
         """Which model its results are about."""
-        return "personal" if any(part.about == "personal" for part in self.parts) else "global"
+        return "personal" if any(part.results == "personal" for part in self.parts) else "global"
 
     @property
     def individual_updates(self) -> bool:
@@ -134,11 +132,12 @@ class Method:
         """How silos count in the mean, before parts have their say: as asked, else as the method's paper has it."""
         if asked != "auto":
             return asked
-        return "uniform" if any(part.equal_silos for part in self.parts) else "samples"
+        preferred = [part.weighting for part in self.parts if part.weighting]
+        return preferred[-1] if preferred else "samples"
 
     @property
     def pools(self) -> bool:
-        return any(part.pools for part in self.parts)
+        return bool(self.doing("pools-data"))
 
     @property
     def personalises(self) -> bool:
@@ -147,11 +146,12 @@ class Method:
 
     @property
     def sends(self) -> tuple[str, ...]:
-        return tuple(text for part in self.parts for text in part.sends)
+        """What silos give away besides the model, in words."""
+        return tuple(dict.fromkeys(one.words for part in self.parts for one in part.sends if one.words))
 
     @property
     def keeps(self) -> tuple[str, ...]:
-        return tuple(text for part in self.parts for text in part.keeps)
+        return tuple(text for part in self.parts for text in part.about.keeps)
 
     def layout(self, layout: Layout) -> Layout:
         """The layout of a network with the kinds the parts give its tensors; the most private kind wins."""
@@ -182,57 +182,16 @@ class Method:
 
     def check(self, facts: Facts) -> None:
         """Refuse, with a sentence, what would be nonsense or a silent no-op."""
-        names = {part.name for part in self.parts}
-        for part in self.parts:
-            for other in part.needs:
-                if other not in names:
-                    raise FairsiloError(f"{self.name}: {part.name!r} cannot do without {other!r}")
-            if facts.task not in part.tasks:
-                raise FairsiloError(f"{part.name} is for the tasks {', '.join(part.tasks)}, not for {facts.task}")
-            if part.needs_validation and facts.without_validation:
-                raise FairsiloError(
-                    f"{part.name} measures models on validation data, and {facts.without_validation[0]!r} has none; "
-                    "set data.validation above 0"
-                )
-            if part.needs_features and not facts.features:
-                raise FairsiloError(
-                    f"{part.name} compares features, and the network returns none; let it return "
-                    "fairsilo.core.output.Output(prediction, features)"
-                )
-            if part.pulls_features and facts.features and not facts.trained_features:
-                raise FairsiloError(
-                    f"{part.name} moves the network's features, which are frozen in this model: it would do nothing"
-                )
-            if part.needs_server_data and not facts.server_data:
-                raise FairsiloError(
-                    f"{part.name} trains on data of the server's own; give a folder of images: data.server=PATH"
-                )
-            if part.needs_input_gradients and facts.staged:
-                raise FairsiloError(
-                    f"{part.name} needs gradients of the inputs, and the first stage of the network is frozen"
-                )
-            if part.needs_synthetic and not facts.synthetic:
-                raise FairsiloError(
-                    f"{part.name} needs synthetic images; choose a generator: data.synthetic=glyphs, folder:PATH or "
-                    "diffusion:MODEL"
-                )
-            part.fits(facts.layout, facts.training)
         if not facts.layout.wire.size:
             idle = [part for hook in ("weights", "combine", "step", "adapt") for part in self.owners(hook)]
             if idle:
                 raise FairsiloError(f"{self.name}: no tensor is shared, so {idle[0].name!r} would have no effect")
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a method must fit: the model, the training, the data."""
-
-    layout: Layout
-    training: TrainSettings
-    task: str
-    without_validation: tuple[str, ...] = ()
-    features: bool = True
-    trained_features: bool = True
-    server_data: bool = False
-    staged: bool = False
-    synthetic: bool = False
+        names = {part.name for part in self.parts}
+        for part in self.parts:
+            for other in parts_in(part.needs):
+                if other not in names:
+                    raise FairsiloError(f"{self.name}: {part.name!r} cannot do without {other!r}")
+            refused = refusal(part.name, part.needs, facts)
+            if refused:
+                raise FairsiloError(refused)
+            part.fits(facts.layout, facts.training)

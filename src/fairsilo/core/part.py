@@ -1,4 +1,4 @@
-"""Part and Method: one idea of one paper, and how ideas compose."""
+"""Part: one idea of one paper, both halves of it, and what describes it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,32 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings, check_fields
+from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import Message
+from fairsilo.core.needs import check_names
 from fairsilo.core.output import Output
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Batches, Silo
 from fairsilo.core.vectors import SHARED, Layout, Slot
+
+
+@dataclass(frozen=True)
+class About:
+    """What describes a part to its readers.
+
+    Args:
+        paper: Where the idea is from.
+        formula: What it computes, in a line.
+        sends: What silos send for it besides the model, under any of its settings.
+        keeps: What is kept between rounds, at the silo or the server, in words.
+        results: Which model the results are about: `global` or `personal`.
+    """
+
+    paper: str = ""
+    formula: str = ""
+    sends: tuple[Sends, ...] = ()
+    keeps: tuple[str, ...] = ()
+    results: str = "global"
 
 
 @dataclass(frozen=True)
@@ -25,31 +46,31 @@ class Part:
     """
 
     name: ClassVar[str] = "part"
-    paper: ClassVar[str] = ""
-    formula: ClassVar[str] = ""
-    sends: ClassVar[tuple[str, ...]] = ()  # besides the model, in words: users decide about privacy knowing it
-    keeps: ClassVar[tuple[str, ...]] = ()  # between rounds, at the silo or the server
-    about: ClassVar[str] = "global"  # which model the results are about: global or personal
-    equal_silos: ClassVar[bool] = False  # its paper counts every silo alike in the mean, not by its samples
-    decides_weights: ClassVar[bool] = False  # its `weights` replaces what came before
-    ignores_weights: ClassVar[bool] = False  # its `combine` does not use the weights
-    needs: ClassVar[tuple[str, ...]] = ()  # other parts it cannot do without, by name
-    needs_validation: ClassVar[bool] = False  # silos must have validation samples
-    needs_features: ClassVar[bool] = False  # the network must return features
-    pulls_features: ClassVar[bool] = False  # a term of its loss moves the features: something trained must stand before
-    reads_images: ClassVar[bool] = False  # works on the images themselves, so features cannot stand for them
-    needs_input_gradients: ClassVar[bool] = False  # differentiates by the inputs, so no frozen stage may stand before
-    normalises_images: ClassVar[bool] = False  # networks see other images than silos hold, also at evaluation
-    needs_server_data: ClassVar[bool] = False  # the server must be given data (data.server)
-    needs_synthetic: ClassVar[bool] = False  # a generator must make images in each silo's style (data.synthetic)
-    reads_steps: ClassVar[bool] = False  # divides a silo's change by its local steps, each of which moves every tensor
-    uneven_steps: ClassVar[bool] = False  # its local loop takes other steps than that
-    pools: ClassVar[bool] = False  # all training data are in one place: a baseline, not a federation
-    adapts_once: ClassVar[bool] = False  # its `adapt` is long: asked after the last round only
-    tasks: ClassVar[tuple[str, ...]] = ("classify", "segment", "next-character")
+    about: ClassVar[About] = About()
+    needs: ClassVar[frozenset[str]] = frozenset()  # of model, data, task and other parts: names of core/needs.py
+    does: ClassVar[frozenset[str]] = frozenset()  # what others must know of it: names of core/needs.py
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        check_names(cls.__name__, cls.needs, cls.does)
 
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}.")
+
+    @property
+    def sends(self) -> tuple[Sends, ...]:
+        """What silos send for it with these settings."""
+        return self.about.sends
+
+    @property
+    def results(self) -> str:
+        """Which model the results are about, with these settings."""
+        return self.about.results
+
+    @property
+    def weighting(self) -> str:
+        """How silos count in the mean where train.weighting is auto: `samples`, `uniform`, or "" for no preference."""
+        return ""
 
     @property
     def trains_bare(self) -> bool:

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from fairsilo.config import TrainSettings
 from fairsilo.core import streams
 from fairsilo.core.messages import Request
-from fairsilo.core.method import Facts, Method
-from fairsilo.core.output import as_output
+from fairsilo.core.method import Method
+from fairsilo.core.needs import Facts
+from fairsilo.core.output import aligned, as_output
 from fairsilo.core.roster import Roster
 from fairsilo.core.samples import SiloData
 from fairsilo.core.silo import Memory, Silo, prepare
@@ -126,7 +127,8 @@ class Blueprint:
         if own:
             self._check_size(own.module, "the server's model", roster)
         blank = torch.zeros(1, *roster.shape, dtype=getattr(torch, roster.dtype))
-        features = as_output(model.module(prepare(blank, torch.device(self.device), model.layout.dtype))).features
+        output = as_output(model.module(prepare(blank, torch.device(self.device), model.layout.dtype)))
+        features = output.features
         without = tuple(member.name for member in roster.silos if not member.validation)
         staged = isinstance(model.module, Staged)
         facts = Facts(
@@ -139,6 +141,7 @@ class Blueprint:
             server_data=server_data,
             staged=staged,
             synthetic=synthetic,
+            trained_alignment=features is not None and aligned(output).requires_grad,
         )
         self.method.check(facts)
 

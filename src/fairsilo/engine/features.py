@@ -90,7 +90,7 @@ def _why_not(plan: Blueprint, staged: bool, wanted: bool) -> str:
         return f"images are changed at random (data.augment={plan.augment})"
     if plan.method.owners("server_network"):
         return "the server's network sees the images themselves"
-    changing = [*plan.method.owners("inputs"), *(part for part in plan.method.parts if part.reads_images)]
+    changing = [*plan.method.owners("inputs"), *(part for part in plan.method.parts if "raw-images" in part.needs)]
     if changing:
         return f"{changing[0].name} works on the images themselves"
     return ""

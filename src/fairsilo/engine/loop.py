@@ -282,7 +282,7 @@ class Loop:
 
     def _adaptation(self) -> dict[str, Message]:
         owner = self.server.method.owners("adapt")
-        if not owner or (owner[0].adapts_once and self.server.round < self.server.rounds):
+        if not owner or ("adapts-once" in owner[0].does and self.server.round < self.server.rounds):
             return {}
         return open_adaptation(self.server, self.roster.unseen_names)
 

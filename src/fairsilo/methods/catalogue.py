@@ -99,7 +99,7 @@ class Entry:
     @staticmethod
     def _style(method: Method) -> tuple[str, ...]:
         """What is sent only where synthetic images are made with it."""
-        made = any(part.needs_synthetic or part.needs_server_data for part in method.parts)
+        made = any(part.needs & {"synthetic-images", "server-data"} for part in method.parts)
         return (f"with data.synthetic=diffusion:MODEL;tokens=FOLDER: {TOKEN}",) if made else ()
 
     def describe(self) -> dict[str, Any]:
@@ -109,9 +109,9 @@ class Entry:
             "name": self.name,
             "title": self.title,
             "idea": self.idea,
-            "paper": self.paper or next((part.paper for part in self.parts), ""),
+            "paper": self.paper or next((part.about.paper for part in self.parts), ""),
             "parts": [part.name for part in self.parts],
-            "formulas": [part.formula for part in self.parts if part.formula],
+            "formulas": [part.about.formula for part in self.parts if part.about.formula],
             "settings": [
                 {**item, "part": part.name, "default": self.settings.get(item["name"], item["default"])}
                 for part in self.parts
@@ -119,7 +119,7 @@ class Entry:
             ],
             "sends": ["its model and its number of training samples", *method.sends, *self._style(method)],
             "keeps": list(method.keeps),
-            "results_about": method.about,
+            "results_about": method.results,
             "model": self.model,
             "individual_updates": method.individual_updates,
         }
@@ -142,14 +142,14 @@ ENTRIES = (
         "FedProc",
         "Features drawn to their class's prototype, at first with all the weight.",
         (Prototypes, PrototypeContrast),
-        paper=PrototypeContrast.paper,
+        paper=PrototypeContrast.about.paper,
     ),
     Entry(
         "fedproto",
         "FedProto",
         "Features pulled to their class's prototype.",
         (Prototypes, PrototypePull),
-        paper=PrototypePull.paper,
+        paper=PrototypePull.about.paper,
     ),
     Entry(
         "fedavgm",
@@ -173,7 +173,7 @@ ENTRIES = (
         "BGP",
         "Meta-learning whose second step aligns features with the received model's.",
         (MetaLearning, FeatureAlignment),
-        paper=FeatureAlignment.paper,
+        paper=FeatureAlignment.about.paper,
         settings={"batches": "two"},
     ),
     Entry("only-ml", "BGP, only ML", "BGP without the alignment.", (MetaLearning,), settings={"batches": "two"}),
@@ -190,7 +190,7 @@ ENTRIES = (
         "GRACE (client)",
         "Meta-learning with alignment, on the halves of a batch.",
         (MetaLearning, FeatureAlignment),
-        paper=GradientAgreement.paper,
+        paper=GradientAgreement.about.paper,
         settings={"align_weight": 0.1},
     ),
     Entry(
@@ -226,7 +226,7 @@ ENTRIES = (
         "FedRep",
         "The head stays with its silo; head and body train in turn.",
         (LocalHead, HeadThenBody),
-        paper=HeadThenBody.paper,
+        paper=HeadThenBody.about.paper,
     ),
     Entry(
         "fedbabu",
@@ -288,7 +288,7 @@ ENTRIES = (
         "CLIP LoRA, central",
         "Low-rank changes of CLIP's image encoder, trained on all data in one place.",
         (Pooled, LowRank),
-        paper=LowRank.paper,
+        paper=LowRank.about.paper,
         model="tiny-clip",
     ),
     Entry(
@@ -333,7 +333,7 @@ ENTRIES = (
         "FedGR",
         "VPT, with weights by the losses of silos and of their clusters.",
         (VisualPrompts, Clustering, GroupWeights),
-        paper=GroupWeights.paper,
+        paper=GroupWeights.about.paper,
         model="tiny-vit",
     ),
     Entry(
@@ -358,7 +358,7 @@ ENTRIES = (
         "FedProx-ft",
         "FedProx, and the server fine-tunes the mean on data of its own.",
         (Proximal, ServerTuning),
-        paper=ServerTuning.paper,
+        paper=ServerTuning.about.paper,
     ),
 )
 CATALOGUE = {entry.name: entry for entry in ENTRIES}

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from fairsilo.core.attachments import Sends
 from fairsilo.core.measuring import measure
 from fairsilo.core.messages import Message
 from fairsilo.core.server import Updates
 from fairsilo.core.silo import Silo
 
 KEY = "received.loss"
-SENDS = "the received model's loss on its training data"
+RECEIVED_LOSS = Sends(KEY, "the received model's loss on its training data")
 
 
 def measure_received(silo: Silo) -> None:

@@ -197,7 +197,7 @@ def run_one(
         "objects": status.get("objects", []),
         "method": method.name,
         "method_sends": list(sends_of(experiment, method)),
-        "about": method.about,
+        "about": method.results,
         "data": roster.name,
         "roster": roster.as_dict(),
         "fingerprint": mark,
@@ -249,7 +249,7 @@ def _write_summary(
     more: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     rules = experiment.evaluate
-    reported, about = plan.task.reported, plan.method.about
+    reported, about = plan.task.reported, plan.method.results
     kind = {"metric": reported.name, "higher": reported.higher_is_better, "counts": roster.tested}
     found = summarise(rows, about, rules.selection, rules.ddof, **kind)  # type: ignore[arg-type]
     summary = {**found, **(more or {})}

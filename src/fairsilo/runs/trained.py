@@ -17,6 +17,7 @@ from fairsilo.core.files import on_device
 from fairsilo.core.measuring import measure, output_of, read_measure, row_of
 from fairsilo.core.messages import MODEL, Message, Number, Reply, Request
 from fairsilo.core.method import Method
+from fairsilo.core.needs import parts_in
 from fairsilo.core.output import Output
 from fairsilo.core.part import Part
 from fairsilo.core.roster import Roster
@@ -213,7 +214,7 @@ class Trained:
         if not chosen.owners("adapt"):
             raise FairsiloError(f"{adapt!r} does not adapt at test time; dsbn and tent do")
         (part,) = chosen.owners("adapt")
-        if part.needs:
+        if parts_in(part.needs):
             raise FairsiloError(f"{adapt!r} needs what silos keep during the run; train with it: 'fedavg | {adapt}'")
         part.fits(self.model.layout, self.plan.training)
         own = [one.name for one in self.plan.method.owners("adapt")]
@@ -239,7 +240,7 @@ class Trained:
                 raise FairsiloError(f"{key} is {share:g}; it must be a share from 0 to below 1")
         joining, seed = dataclasses.replace(domain, name=name), self.experiment.data.seed
         (data,) = divide(joining, self.plan.task, 1, validation, test, seed)
-        measuring = [part.name for part in self.plan.method.parts if part.needs_validation]
+        measuring = [part.name for part in self.plan.method.parts if "validation" in part.needs]
         if measuring and not len(data.validation):
             raise FairsiloError(f"{measuring[0]} measures models on validation data, and {name!r} has none")
         server = self.server

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
+from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import Message
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.errors import FairsiloError
@@ -26,12 +27,23 @@ class AmplitudeNorm(Part):
     """FFT(x) = A e^(iP); in the window A becomes the mean over silos of their mean amplitude."""
 
     name = "amplitude-norm"
-    paper = "Jiang, Wang and Dou, HarmoFL: Harmonizing Local and Global Drifts in Federated Learning, AAAI 2022"
-    formula = "x' = IFFT(A' e^(iP)) with A' = mean amplitude of the federation at low frequencies, A elsewhere"
-    sends = ("once, the mean low-frequency amplitude of its training images",)
-    keeps = ("the mean amplitude at the server",)
-    normalises_images = True
-    tasks = ("classify", "segment")
+    about = About(
+        paper="Jiang, Wang and Dou, HarmoFL: Harmonizing Local and Global Drifts in Federated Learning, AAAI 2022",
+        formula="x' = IFFT(A' e^(iP)) with A' = mean amplitude of the federation at low frequencies, A elsewhere",
+        sends=(
+            Sends(
+                "amplitude",
+                "once, the mean low-frequency amplitude of its training images",
+                ("channels", "rows", "columns"),
+                "float",
+                per="mean",
+                exchange="share",
+            ),
+        ),
+        keeps=("the mean amplitude at the server",),
+    )
+    needs = frozenset({"image-task"})
+    does = frozenset({"normalises-images"})
 
     window: float = setting(
         0.0, "half-size of the window as a share of the image; 0: the zero frequency alone", low=0, high=0.5

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
+from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.messages import Message
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
 from fairsilo.methods.representations import centres_of, mixture, renumbered, representation
@@ -41,12 +42,23 @@ class Clustering(Part):
     """h~_k = mean over classes of the class means of h; clusters t(k) of these, their centres H_t the members' mean."""
 
     name = "clustering"
-    paper = "Cheng et al., FedGCR: Federated Learning with Distinct Client Types, AAAI 2024"
-    formula = "h~_k = mean_c mean_(x in class c) h(x);  t = GMM({h~_k});  H_t = mean of h~_k over cluster t"
-    sends = ("the mean over its classes of their mean representation (one vector)",)
-    keeps = ("its last mean representation at the silo", "the silos' last representations and clusters at the server")
-    tasks = ("classify",)
-    needs_features = True
+    about = About(
+        paper="Cheng et al., FedGCR: Federated Learning with Distinct Client Types, AAAI 2024",
+        formula="h~_k = mean_c mean_(x in class c) h(x);  t = GMM({h~_k});  H_t = mean of h~_k over cluster t",
+        sends=(
+            Sends(
+                "clustering.representation",
+                "the mean over its classes of their mean representation (one vector)",
+                ("features",),
+            ),
+            EACH_UPDATE,
+        ),
+        keeps=(
+            "its last mean representation at the silo",
+            "the silos' last representations and clusters at the server",
+        ),
+    )
+    needs = frozenset({"classification", "features"})
 
     clusters: int = setting(0, "how many types of silos are looked for; 0: as many as silos have domains", low=0)
     covariance: str = setting("diag", "shape of a cluster", choices=("diag", "spherical", "tied", "full"))

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
+from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.messages import Message
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import gram, weighted_mean
-from fairsilo.methods.received_loss import SENDS, measure_received, received_losses, report_received
+from fairsilo.methods.received_loss import RECEIVED_LOSS, measure_received, received_losses, report_received
 
 
 @dataclass(frozen=True)
@@ -26,11 +27,17 @@ class ConflictProjection(Part):
     """In order of loss, each update loses what points against another; the mean keeps the plain mean's length."""
 
     name = "conflict-projection"
-    paper = "Wang et al., Federated Learning with Fair Averaging, IJCAI 2021"
-    formula = "g_i <- g_i - g_j <g_j, g_i>/||g_j||^2 where <g_j, g_i> < 0;  W <- W - mean_i g_i, rescaled"
-    sends = (SENDS,)
-    keeps = ("the last updates of the silos of the last tau rounds at the server",)
-    ignores_weights = True
+    about = About(
+        paper="Wang et al., Federated Learning with Fair Averaging, IJCAI 2021",
+        formula="g_i <- g_i - g_j <g_j, g_i>/||g_j||^2 where <g_j, g_i> < 0;  W <- W - mean_i g_i, rescaled",
+        sends=(
+            RECEIVED_LOSS,
+            EACH_UPDATE,
+        ),
+        keeps=("the last updates of the silos of the last tau rounds at the server",),
+    )
+    needs = frozenset({"shared-tensors"})
+    does = frozenset({"ignores-weights"})
 
     alpha: float = setting(0.1, "share of the silos with the highest loss that keep their direction", low=0, high=1)
     tau: int = setting(1, "rounds that are searched for conflicts, this one included", low=0)

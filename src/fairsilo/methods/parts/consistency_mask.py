@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
-from fairsilo.core.part import Part
+from fairsilo.core.attachments import EACH_UPDATE
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 
 
@@ -21,9 +22,13 @@ class ConsistencyMask(Part):
     """q_ik = m_ik p_i / sum_j m_jk p_j; W_k <- W_k + sum_i q_ik D_ik; a parameter nobody vouches for stays."""
 
     name = "consistency-mask"
-    paper = "Chen et al., Fair Federated Learning under Domain Skew, CVPR 2024"
-    formula = "c = l where D >= 0 else 1 - l;  m = [c above tau];  W_k <- W_k + sum_i m_ik p_i D_ik / sum_j m_jk p_j"
-    keeps = ("per silo and parameter, in how many rounds it was raised (server)",)
+    about = About(
+        paper="Chen et al., Fair Federated Learning under Domain Skew, CVPR 2024",
+        formula="c = l where D >= 0 else 1 - l;  m = [c above tau];  W_k <- W_k + sum_i m_ik p_i D_ik / sum_j m_jk p_j",
+        sends=(EACH_UPDATE,),
+        keeps=("per silo and parameter, in how many rounds it was raised (server)",),
+    )
+    needs = frozenset({"shared-tensors"})
 
     tau: float = setting(0.3, "how consistent a change must be", low=0, high=1)
     variant: str = setting("released", "as the authors' code or as printed", choices=("released", "paper"))

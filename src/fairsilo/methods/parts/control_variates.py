@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
+from fairsilo.core.attachments import PARAMETERS, Sends
 from fairsilo.core.messages import Message
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates, base_weights
 from fairsilo.core.silo import Silo
 from fairsilo.methods.steps import path_length
@@ -24,11 +25,20 @@ class ControlVariates(Part):
     """Every local gradient becomes g - c_i + c; the controls follow the gradients of the round."""
 
     name = "control-variates"
-    paper = "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020"
-    reads_steps = True
-    formula = "w <- w - eta (g - c_i + c);  c_i+ = c_i - c + (W - w_i)/(K eta);  c <- c + sum_i (c_i+ - c_i)/N"
-    sends = ("the change of its control variate (a mean gradient), as large as the model",)
-    keeps = ("control variate c_i at the silo", "control variate c at the server")
+    about = About(
+        paper="Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020",
+        formula="w <- w - eta (g - c_i + c);  c_i+ = c_i - c + (W - w_i)/(K eta);  c <- c + sum_i (c_i+ - c_i)/N",
+        sends=(
+            Sends(
+                "control-variates.change",
+                "the change of its control variate (a mean gradient), as large as the model",
+                PARAMETERS,
+                per="sum",
+            ),
+        ),
+        keeps=("control variate c_i at the silo", "control variate c at the server"),
+    )
+    needs = frozenset({"even-steps"})
 
     server_lr: float = setting(1.0, "server's step on the mean update", low=0, open_low=True)
     shares: str = setting("uniform", "silos' shares in the mean update", choices=("uniform", "samples"))

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
-from fairsilo.core.part import Part
+from fairsilo.core.attachments import EACH_UPDATE
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates, named
 
 
@@ -22,10 +23,14 @@ class DistanceWeights(Part):
     """dp_i <- (1 - beta) dp_i + beta d_i / sum_j d_j; p_i <- p_i + dp_i; normalised."""
 
     name = "distance-weights"
-    paper = "Chen et al., Fair Federated Learning under Domain Skew, CVPR 2024"
-    formula = "dp_i <- (1 - beta) dp_i + beta d_i / sum_j d_j;  p_i <- p_i + dp_i, normalised"
-    keeps = ("aggregation weight and its momentum per silo (server)",)
-    decides_weights = True
+    about = About(
+        paper="Chen et al., Fair Federated Learning under Domain Skew, CVPR 2024",
+        formula="dp_i <- (1 - beta) dp_i + beta d_i / sum_j d_j;  p_i <- p_i + dp_i, normalised",
+        sends=(EACH_UPDATE,),
+        keeps=("aggregation weight and its momentum per silo (server)",),
+    )
+    needs = frozenset({"shared-tensors"})
+    does = frozenset({"decides-weights"})
 
     beta: float = setting(0.4, "how fast the momentum follows the distances; 0 keeps the weights", low=0, high=1)
     variant: str = setting("released", "as the authors' code or as printed", choices=("released", "paper"))

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings, setting
+from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.messages import MODEL, Message
 from fairsilo.core.output import as_output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo, prepare
 from fairsilo.core.vectors import FlatModel, Layout
@@ -30,15 +31,17 @@ class DomainAdapters(Part):
     """Adapters, attention and the server's copies of the silos' models descend G together; the copies go back."""
 
     name = "domain-adapters"
-    paper = "Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025"
-    formula = (
-        "phi_k = s cos(A_k(I)*I, T), beta = softmax_k(MLP(phi_k)), eta = sum_k beta_k phi_k;  min 1/N sum_n [J_n + "
-        "mean_i CE(phi_n, y) + CE(eta, y) + lam max(0, delta + max_{k!=n} beta_k - beta_n)]"
+    about = About(
+        paper="Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025",
+        formula=(
+            "phi_k = s cos(A_k(I)*I, T), beta = softmax_k(MLP(phi_k)), eta = sum_k beta_k phi_k;  min 1/N sum_n "
+            "[J_n + mean_i CE(phi_n, y) + CE(eta, y) + lam max(0, delta + max_{k!=n} beta_k - beta_n)]"
+        ),
+        sends=(EACH_UPDATE,),
+        keeps=("a copy of each silo's model, and its scores, at the server", "its synthetic images at the silo"),
     )
-    keeps = ("a copy of each silo's model, and its scores, at the server", "its synthetic images at the silo")
-    tasks = ("classify",)
-    ignores_weights = True
-    needs_synthetic = True
+    needs = frozenset({"classification", "synthetic-images"})
+    does = frozenset({"ignores-weights"})
 
     backbone: str = setting("tiny-clip", "the server's CLIP: tiny-clip or clip:PATH")
     template: str = setting(TEMPLATE, "the prompt of a class")

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
-from fairsilo.core.messages import Message
+from fairsilo.core.attachments import WIRE, Sends
+from fairsilo.core.messages import MODEL, Message
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
 
@@ -23,9 +24,13 @@ class DynamicRegularizer(Part):
     """L_i(w) - <g_i, w> + (alpha/2) ||w - W||^2; W <- mean_i w_i - h/alpha. With alpha 0 it is FedAvg."""
 
     name = "dynamic-regularizer"
-    paper = "Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021"
-    formula = "g_i <- g_i - alpha (w_i - W);  h <- h - (alpha/N) sum_i (w_i - W);  W <- mean_i w_i - h/alpha"
-    keeps = ("its correction g_i at the silo", "the correction h at the server")
+    about = About(
+        paper="Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021",
+        formula="g_i <- g_i - alpha (w_i - W);  h <- h - (alpha/N) sum_i (w_i - W);  W <- mean_i w_i - h/alpha",
+        sends=(Sends(MODEL, shape=WIRE, per="sum"),),
+        keeps=("its correction g_i at the silo", "the correction h at the server"),
+    )
+    needs = frozenset({"shared-tensors"})
 
     alpha: float = setting(0.1, "strength of the regulariser; 0 switches it off", low=0)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import TrainSettings, setting
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batches, Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.methods.batch_norms import is_batch_norm, mean_entropy, require_batch_norms, use_batch_statistics
@@ -21,8 +21,10 @@ class EntropySteps(Part):
     """gamma, beta <- Adam step on the mean entropy, with the batch's own statistics; carried from batch to batch."""
 
     name = "entropy-steps"
-    paper = "Wang et al., Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021"
-    formula = "gamma, beta <- Adam on mean_x H(softmax f(x)), batch by batch"
+    about = About(
+        paper="Wang et al., Tent: Fully Test-Time Adaptation by Entropy Minimization, ICLR 2021",
+        formula="gamma, beta <- Adam on mean_x H(softmax f(x)), batch by batch",
+    )
 
     adapt_lr: float = setting(1e-3, "of Adam, at test time", low=0, open_low=True)
     adapt_batch: int = setting(64, "images a step when adapting", low=2)

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
+from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.messages import Message
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.round import candidate, probe
 from fairsilo.core.server import Server, Updates, ordered
 from fairsilo.core.silo import Silo
 from fairsilo.methods.parts.generalization_adjustment import (
+    GAPS,
     WARMUP,
     GapState,
     adjust,
@@ -35,15 +37,18 @@ class FairnessAware(Part):
     """K_i = (a'_i - a_i)/(G_i - G'_i); G* = sum K_i G_i / sum K_i; a*_i = a_i + K_i (G_i - G*)."""
 
     name = "fairness-aware"
-    paper = "Zhang et al., Fairness-guided federated training for generalization and personalization, FITEE 2024"
-    formula = "K_i = (a'_i - a_i)/(G_i - G'_i);  G* = sum_i K_i G_i / sum_i K_i;  a_i <- a_i + K_i (G_i - G*)"
-    sends = (
-        "loss and accuracy of the received and of its own model on its validation data (four numbers)",
-        "the losses of two candidate models on its validation data",
+    about = About(
+        paper="Zhang et al., Fairness-guided federated training for generalization and personalization, FITEE 2024",
+        formula="K_i = (a'_i - a_i)/(G_i - G'_i);  G* = sum_i K_i G_i / sum_i K_i;  a_i <- a_i + K_i (G_i - G*)",
+        sends=(
+            *GAPS,
+            Sends("loss", "the losses of two candidate models on its validation data", exchange="probe"),
+            EACH_UPDATE,
+        ),
+        keeps=("aggregation weights at the server",),
     )
-    keeps = ("aggregation weights at the server",)
-    decides_weights = True
-    needs_validation = True
+    needs = frozenset({"validation"})
+    does = frozenset({"decides-weights"})
 
     every: int = setting(1, "FAA in the last of every n rounds, GA in the others", low=1)
     step_size: float = setting(0.2, "of the perturbation by GA", low=0)

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings, setting
+from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import SHOWN, Message
 from fairsilo.core.output import Output, aligned
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import AUXILIARY, Layout
 from fairsilo.errors import FairsiloError
@@ -31,10 +32,18 @@ class FeatureAlignment(Part):
     """CE + align_weight Align(h(x; received), h(x; w)); the received model is fixed, in evaluation mode."""
 
     name = "feature-alignment"
-    paper = "Zhang et al., Fairness-guided federated training for generalization and personalization, FITEE 2024"
-    formula = "L(w; x) + lambda Align(h(x; phi_received), h(x; phi))"
-    sends = ("the length of the alignment's gradient as a share of the task's (one number)",)
-    needs_features = True
+    about = About(
+        paper="Zhang et al., Fairness-guided federated training for generalization and personalization, FITEE 2024",
+        formula="L(w; x) + lambda Align(h(x; phi_received), h(x; phi))",
+        sends=(
+            Sends(
+                RATIO,
+                "the length of the alignment's gradient as a share of the task's (one number)",
+                optional="in rounds without alignment, and where the task's gradient is zero",
+            ),
+        ),
+    )
+    needs = frozenset({"features", "trained-alignment"})
 
     align: str = setting("coral", "how features are compared", choices=(*ALIGNMENTS, "adversarial"))
     align_weight: float = setting(1.0, "weight of the term (lambda)", low=0)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fairsilo.config import TrainSettings, setting
 from fairsilo.core.local import fine_tune
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout, Slot
 from fairsilo.methods.heads import is_body, is_head, require_head
@@ -21,9 +21,11 @@ class FineTuning(Part):
     """v_i <- epochs of the local optimiser on the task alone, from W; done anew after every round that is evaluated."""
 
     name = "fine-tuning"
-    paper = "Wang et al., Federated Evaluation of On-device Personalization, 2019"
-    formula = "v_i <- W - eta grad L_i, some epochs, after the aggregation"
-    about = "personal"
+    about = About(
+        paper="Wang et al., Federated Evaluation of On-device Personalization, 2019",
+        formula="v_i <- W - eta grad L_i, some epochs, after the aggregation",
+        results="personal",
+    )
 
     finetune_epochs: int = setting(5, "epochs at home; 0: the silo's own model is that after its local training", low=0)
     finetune_steps: int = setting(0, "stop after so many steps; 0: no bound", low=0)

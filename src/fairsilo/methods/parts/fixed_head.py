@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fairsilo.config import TrainSettings
 from fairsilo.core.local import training_only
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.methods.heads import is_head, require_head, require_new_optimizer
@@ -20,9 +20,11 @@ class FixedHead(Part):
     """phi <- phi - eta grad_phi L_i(phi, c_0)."""
 
     name = "fixed-head"
-    paper = "Oh, Kim and Yun, FedBABU: Toward Enhanced Representation for Federated Image Classification, ICLR 2022"
-    formula = "phi <- phi - eta grad_phi L_i(phi, c_0);  personal: fine-tuned from W"
-    about = "personal"
+    about = About(
+        paper="Oh, Kim and Yun, FedBABU: Toward Enhanced Representation for Federated Image Classification, ICLR 2022",
+        formula="phi <- phi - eta grad_phi L_i(phi, c_0);  personal: fine-tuned from W",
+        results="personal",
+    )
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         require_head(self.name, layout, body=True)

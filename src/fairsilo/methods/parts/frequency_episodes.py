@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
+from fairsilo.core.attachments import Sends
 from fairsilo.core.local import correct, descend, gradient
 from fairsilo.core.messages import Message
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo, prepare
 from fairsilo.errors import FairsiloError
@@ -26,12 +27,21 @@ class FrequencyEpisodes(Part):
     """grad L(w; x) + grad L(w - inner_lr clip(grad L(w; x)); x in another style), applied to w."""
 
     name = "frequency-episodes"
-    paper = "Liu et al., FedDG: Federated Domain Generalization via Episodic Learning, CVPR 2021"
-    formula = "A' = r A + (1 - r) A_other at low frequencies;  w <- w - eta (g(w; x) + g(w - a clip(g(w; x)); x'))"
-    sends = ("once, the low-frequency amplitudes of some of its training images, which go to every silo",)
-    keeps = ("the bank of amplitudes at the server",)
-    tasks = ("classify",)
-    reads_images = True
+    about = About(
+        paper="Liu et al., FedDG: Federated Domain Generalization via Episodic Learning, CVPR 2021",
+        formula="A' = r A + (1 - r) A_other at low frequencies;  w <- w - eta (g(w; x) + g(w - a clip(g(w; x)); x'))",
+        sends=(
+            Sends(
+                "amplitudes",
+                "once, the low-frequency amplitudes of some of its training images, which go to every silo",
+                ("images", "channels", "rows", "columns"),
+                "float",
+                exchange="share",
+            ),
+        ),
+        keeps=("the bank of amplitudes at the server",),
+    )
+    needs = frozenset({"classification", "raw-images"})
 
     window: float = setting(0.1, "half-size of the window as a share of the image", low=0, high=0.5)
     bank: int = setting(32, "images a silo whose amplitudes are shared", low=1)

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
+from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.measuring import measure
 from fairsilo.core.messages import Message
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates, named, ordered
 from fairsilo.core.silo import Silo
 from fairsilo.errors import FairsiloError
@@ -28,6 +29,13 @@ STALLED = 0.98  # a loss above this share of the one two rounds ago has stopped 
 BELOW_A_GUESS = 0.9  # a loss up to this share of a guess's tells that something was learned
 
 WARMUP = "rounds with the starting weights; auto: until every silo has learned, at most a quarter of the rounds"
+GAPS = tuple(
+    Sends(
+        f"gap.{key}",
+        "loss and accuracy of the received and of its own model on its validation data (four numbers)",
+    )
+    for key in ("received", "own", "received_metric", "own_metric")
+)
 
 
 @dataclass(frozen=True)
@@ -35,12 +43,17 @@ class GeneralizationAdjustment(Part):
     """a_i <- a_i + (G_i / max_j |G_j|) d_r / M, clipped and normalised; used from the next aggregation on."""
 
     name = "generalization-adjustment"
-    paper = "Zhang et al., Federated Domain Generalization with Generalization Adjustment, CVPR 2023"
-    formula = "a_i <- a_i + (G_i / max_j |G_j|) d_r / M, then clip to [0, 1] and divide by the sum"
-    sends = ("loss and accuracy of the received and of its own model on its validation data (four numbers)",)
-    keeps = ("aggregation weights at the server",)
-    decides_weights = True
-    needs_validation = True
+    about = About(
+        paper="Zhang et al., Federated Domain Generalization with Generalization Adjustment, CVPR 2023",
+        formula="a_i <- a_i + (G_i / max_j |G_j|) d_r / M, then clip to [0, 1] and divide by the sum",
+        sends=(
+            *GAPS,
+            EACH_UPDATE,
+        ),
+        keeps=("aggregation weights at the server",),
+    )
+    needs = frozenset({"validation"})
+    does = frozenset({"decides-weights"})
 
     step_size: float = setting(0.2, "how far the largest gap moves its weight (times 1/M)", low=0)
     schedule: str = setting("released", "of the step size over rounds", choices=("released", "linear", "constant"))

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
-from fairsilo.core.part import Part
+from fairsilo.core.attachments import EACH_UPDATE
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.vectors import gram
 
@@ -24,9 +25,13 @@ class GradientAgreement(Part):
     """Weights proportional to p_i times the mean cosine of update i to all; shifted where one is negative."""
 
     name = "gradient-agreement"
-    paper = "Zhang et al., GRACE: A Generalized and Personalized Federated Learning Method, MICCAI 2023"
-    formula = "s_i = mean_j cos(D_i, D_j);  weight_i = s_i p_i / sum_j s_j p_j;  W <- W + lr sum_i weight_i D_i"
-    decides_weights = True
+    about = About(
+        paper="Zhang et al., GRACE: A Generalized and Personalized Federated Learning Method, MICCAI 2023",
+        formula="s_i = mean_j cos(D_i, D_j);  weight_i = s_i p_i / sum_j s_j p_j;  W <- W + lr sum_i weight_i D_i",
+        sends=(EACH_UPDATE,),
+    )
+    needs = frozenset({"shared-tensors"})
+    does = frozenset({"decides-weights"})
 
     server_lr: float = setting(1.0, "step of the server", low=0, open_low=True)
     include_diagonal: bool = setting(True, "count each update's agreement with itself, as the paper prints it")

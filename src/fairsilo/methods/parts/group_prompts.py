@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fairsilo.config import setting
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.methods.clips import require_vit
 from fairsilo.methods.parts.clustering import CLUSTERS, Known
@@ -52,14 +52,15 @@ class GroupPrompts(Part):
     """CE + l1 GC + l2 RA: contrasts of h with the clusters' centres, and of z with the received model's features."""
 
     name = "group-prompts"
-    paper = "Cheng et al., FedGCR: Federated Learning with Distinct Client Types, AAAI 2024"
-    formula = (
-        "CE + l1 GC + l2 RA;  GC = -log(e^(s(h, H_own)/T) / (e^(s(h, h_prev)/T) + sum_t e^(s(h, H_t)/T)));  "
-        "RA = -log(e^(s(z, z_0)/T) / (e^(s(z, z_0)/T) + e^(s(z, z_prev)/T)))"
+    about = About(
+        paper="Cheng et al., FedGCR: Federated Learning with Distinct Client Types, AAAI 2024",
+        formula=(
+            "CE + l1 GC + l2 RA;  GC = -log(e^(s(h, H_own)/T) / (e^(s(h, h_prev)/T) + sum_t e^(s(h, H_t)/T)));  "
+            "RA = -log(e^(s(z, z_0)/T) / (e^(s(z, z_0)/T) + e^(s(z, z_prev)/T)))"
+        ),
+        keeps=("its local model of the round before at the silo",),
     )
-    keeps = ("its local model of the round before at the silo",)
-    needs = ("clustering",)
-    tasks = ("classify",)
+    needs = frozenset({"classification", "part:clustering"})
 
     prompts: int = setting(4, "prompts beside the patches (n)", low=1)
     head_dropout: float = setting(0.1, "on the features before the head", low=0, high=0.9)

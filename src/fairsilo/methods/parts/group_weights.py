@@ -3,21 +3,23 @@ of its cluster, the cluster's influence rising from 0 as clusters become reliabl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from fairsilo.config import setting
+from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.methods.parts.clustering import CLUSTERS
-from fairsilo.methods.received_loss import measure_received, received_losses, report_received
+from fairsilo.methods.received_loss import RECEIVED_LOSS, measure_received, received_losses, report_received
 
 EPOCH = "group-weights.epoch"
+_WORDS = "a loss on its training data: the received model's, or that of its last epoch"
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,17 @@ class GroupWeights(Part):
     """weight_k ~ p_k (L_k^(1-beta) Lbar_t(k)^beta)^(q+1), Lbar the mean loss of the cluster; they sum to 1."""
 
     name = "group-weights"
-    paper = "Cheng et al., FedGCR: Federated Learning with Distinct Client Types, AAAI 2024"
-    formula = "a_k ~ p_k (L_k^(1-beta) Lbar_t(k)^beta)^(q+1);  beta = delta (1 - gamma^(r-1));  sum_k a_k = 1"
-    sends = ("a loss on its training data: the received model's, or that of its last epoch",)
-    decides_weights = True
-    needs = ("clustering",)
+    about = About(
+        paper="Cheng et al., FedGCR: Federated Learning with Distinct Client Types, AAAI 2024",
+        formula="a_k ~ p_k (L_k^(1-beta) Lbar_t(k)^beta)^(q+1);  beta = delta (1 - gamma^(r-1));  sum_k a_k = 1",
+        sends=(
+            replace(RECEIVED_LOSS, words=_WORDS),
+            Sends(EPOCH, _WORDS, optional="a local loop of another part passes no batch through the terms"),
+            EACH_UPDATE,
+        ),
+    )
+    needs = frozenset({"part:clustering"})
+    does = frozenset({"decides-weights"})
 
     q: float = setting(1.0, "the larger, the more a high loss counts; -1: not at all", low=-1)
     delta: float = setting(0.5, "the cluster's influence in the end", low=0, high=1)

@@ -13,7 +13,7 @@ from torch import Tensor
 from fairsilo.config import TrainSettings, setting
 from fairsilo.core.local import follow, training_only
 from fairsilo.core.optimizers import make_optimizer
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.methods.heads import is_body, is_head, require_head, require_new_optimizer
@@ -38,10 +38,12 @@ class HeadThenBody(Part):
     """c <- epochs of SGD on c at fixed phi; phi <- epochs of SGD on phi at fixed c."""
 
     name = "head-then-body"
-    paper = "Collins et al., Exploiting Shared Representations for Personalized Federated Learning, ICML 2021"
-    uneven_steps = True
-    formula = "c_i <- argmin_c L_i(phi, c), some epochs;  phi <- phi - eta grad_phi L_i(phi, c_i)"
-    about = "personal"
+    about = About(
+        paper="Collins et al., Exploiting Shared Representations for Personalized Federated Learning, ICML 2021",
+        formula="c_i <- argmin_c L_i(phi, c), some epochs;  phi <- phi - eta grad_phi L_i(phi, c_i)",
+        results="personal",
+    )
+    does = frozenset({"uneven-steps"})
 
     turns: str = setting(
         "epochs", "head, then body; or of eleven batches the last for the head", choices=("epochs", "batches")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings, setting
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
@@ -47,17 +47,23 @@ class ImageAdapter(Part):
     """I~ = softmax(W1 tanh(W2 I)) * I; the symmetric contrastive loss of a batch's images and class prompts."""
 
     name = "image-adapter"
-    paper = "Lu et al., FedCLIP: Fast Generalization and Personalization for CLIP in Federated Learning, 2023"
-    formula = "I~ = softmax(W1 tanh(W2 I + b2) + b1) * I;  min (CE over rows + CE over columns)/2 of s cos(I~_i, T_j)"
-    needs_features = True
-    equal_silos = True
-    tasks = ("classify",)
+    about = About(
+        paper="Lu et al., FedCLIP: Fast Generalization and Personalization for CLIP in Federated Learning, 2023",
+        formula=(
+            "I~ = softmax(W1 tanh(W2 I + b2) + b1) * I;  min (CE over rows + CE over columns)/2 of s cos(I~_i, T_j)"
+        ),
+    )
+    needs = frozenset({"classification", "features"})
 
     adapter_width: int = setting(1, "hidden width, in widths of CLIP's features", low=1)
     template: str = setting("a picture of a {}", "the prompt of a class")
     clip_loss: str = setting(
         "contrastive", "against the prompts of the batch, or of all classes", choices=("contrastive", "classes")
     )
+
+    @property
+    def weighting(self) -> str:
+        return "uniform"
 
     def network(self, network: nn.Module, classes: tuple[str, ...]) -> nn.Module:
         clip = require_clip(self.name, network)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairsilo.config import TrainSettings
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.vectors import AVERAGED, SHARED, Layout, Slot
 from fairsilo.errors import FairsiloError
 
@@ -18,10 +18,12 @@ class LocalNorms(Part):
     """Scale, shift and statistics of every BatchNorm module are `averaged`: sent, but not taken back."""
 
     name = "local-norms"
-    paper = "Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR 2021"
-    formula = "W <- sum_i p_i w_i for everything; silo i keeps its own BatchNorm tensors"
-    keeps = ("its BatchNorm parameters and statistics at the silo",)
-    about = "personal"
+    about = About(
+        paper="Li et al., FedBN: Federated Learning on Non-IID Features via Local Batch Normalization, ICLR 2021",
+        formula="W <- sum_i p_i w_i for everything; silo i keeps its own BatchNorm tensors",
+        keeps=("its BatchNorm parameters and statistics at the silo",),
+        results="personal",
+    )
 
     def kind(self, slot: Slot) -> str:
         return AVERAGED if slot.group == "batch-norm" else SHARED

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from fairsilo.config import setting
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.clips import require_clip
 from fairsilo.models.backbones import TEMPLATE, PromptClassifier
@@ -36,9 +36,11 @@ class LowRank(Part):
     """W x + (alpha / r) B A x for the query and value projections; B starts at zero."""
 
     name = "low-rank"
-    paper = "Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, ICLR 2022"
-    formula = "W x + (alpha / r) B A x;  min CE(s cos(I, T), y) over A and B"
-    tasks = ("classify",)
+    about = About(
+        paper="Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, ICLR 2022",
+        formula="W x + (alpha / r) B A x;  min CE(s cos(I, T), y) over A and B",
+    )
+    needs = frozenset({"classification"})
 
     rank: int = setting(32, "of the changes", low=1)
     lora_alpha: int = setting(32, "by which they are multiplied, over the rank", low=1)

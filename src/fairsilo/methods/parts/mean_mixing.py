@@ -13,9 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairsilo.config import setting
+from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.samples import BLOCK
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo, prepare
@@ -27,12 +28,30 @@ class MeanMixing(Part):
     """(1-lam) l(f((1-lam)x), y) + lam l(f((1-lam)x), y_mean) + lam <d l1/dx, x_mean>."""
 
     name = "mean-mixing"
-    paper = "Yoon et al., FedMix: Approximation of Mixup under Mean Augmented Federated Learning, ICLR 2021"
-    formula = "l1 = (1-lam) l(f((1-lam)x), y);  l1 + lam l(f((1-lam)x), y_mean) + lam <d l1/dx, x_mean>"
-    needs_input_gradients = True
-    sends = ("once, means of groups of its training images and of their labels, which go to every silo",)
-    keeps = ("the bank of means at the silo and the server",)
-    tasks = ("classify",)
+    about = About(
+        paper="Yoon et al., FedMix: Approximation of Mixup under Mean Augmented Federated Learning, ICLR 2021",
+        formula="l1 = (1-lam) l(f((1-lam)x), y);  l1 + lam l(f((1-lam)x), y_mean) + lam <d l1/dx, x_mean>",
+        sends=(
+            Sends(
+                "inputs",
+                "once, means of groups of its training images and of their labels, which go to every silo",
+                ("groups", "channels", "height", "width"),
+                "float",
+                exchange="share",
+                topic="means",
+            ),
+            Sends(
+                "labels",
+                "once, means of groups of its training images and of their labels, which go to every silo",
+                ("groups", "classes"),
+                "float",
+                exchange="share",
+                topic="means",
+            ),
+        ),
+        keeps=("the bank of means at the silo and the server",),
+    )
+    needs = frozenset({"classification", "input-gradients"})
 
     lam: float = setting(0.05, "share of the mean in the mixture", low=0, high=1)
     group: int = setting(8, "images that are averaged into one mean; the fewer, the less private", low=2)

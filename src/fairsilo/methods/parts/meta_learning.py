@@ -21,7 +21,7 @@ from torch import Tensor
 from fairsilo.config import TrainSettings, setting
 from fairsilo.core.local import bare, gradient
 from fairsilo.core.optimizers import kept_optimizer, plain_step, virtual_step
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
@@ -32,8 +32,10 @@ class MetaLearning(Part):
     """w' = w - eta grad L(w; B1); w <- w - eta grad L(w'; B2)."""
 
     name = "meta-learning"
-    paper = "Fallah, Mokhtari and Ozdaglar, Personalized Federated Learning: A Meta-Learning Approach, NeurIPS 2020"
-    formula = "w' = w - eta grad L(w; B1);  w <- w - eta grad L_meta(w'; B2)"
+    about = About(
+        paper="Fallah, Mokhtari and Ozdaglar, Personalized Federated Learning: A Meta-Learning Approach, NeurIPS 2020",
+        formula="w' = w - eta grad L(w; B1);  w <- w - eta grad L_meta(w'; B2)",
+    )
 
     batches: str = setting("halves", "B1 and B2: the halves of a batch, or two batches", choices=("halves", "two"))
     meta_base: str = setting("start", "where the second step is applied", choices=("start", "prime"))

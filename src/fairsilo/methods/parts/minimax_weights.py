@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
+from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.messages import Message
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates, named, ordered
 from fairsilo.core.silo import Silo
-from fairsilo.methods.received_loss import SENDS, measure_received, received_losses, report_received
+from fairsilo.methods.received_loss import RECEIVED_LOSS, measure_received, received_losses, report_received
 from fairsilo.methods.simplex import project
 
 
@@ -21,11 +22,16 @@ class MinimaxWeights(Part):
     """W <- sum_i lambda_i w_i, then lambda <- Proj(lambda + step L(W)); without `carry` this round's climb is used."""
 
     name = "minimax-weights"
-    paper = "Mohri, Sivek and Suresh, Agnostic Federated Learning, ICML 2019"
-    formula = "W <- sum_i lambda_i w_i;  lambda <- Proj_simplex(lambda + step L_i(W))"
-    sends = (SENDS,)
-    keeps = ("weights lambda at the server",)
-    decides_weights = True
+    about = About(
+        paper="Mohri, Sivek and Suresh, Agnostic Federated Learning, ICML 2019",
+        formula="W <- sum_i lambda_i w_i;  lambda <- Proj_simplex(lambda + step L_i(W))",
+        sends=(
+            RECEIVED_LOSS,
+            EACH_UPDATE,
+        ),
+        keeps=("weights lambda at the server",),
+    )
+    does = frozenset({"decides-weights"})
 
     step_size: float = setting(0.01, "step of the climb", low=0)
     carry: bool = setting(True, "lambda is carried from round to round; without, it starts anew and is used at once")

@@ -11,7 +11,7 @@ from torch import Tensor
 from fairsilo.config import setting
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output, aligned
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 
 
@@ -20,10 +20,12 @@ class ModelContrast(Part):
     """CE + mu mean_b -log(e^(cos(z,z_g)/T) / (e^(cos(z,z_g)/T) + e^(cos(z,z_p)/T))); z_g and z_p carry no gradient."""
 
     name = "model-contrast"
-    paper = "Li, He and Song, Model-Contrastive Federated Learning, CVPR 2021"
-    formula = "CE + mu mean_b -log(exp(cos(z, z_g)/T) / (exp(cos(z, z_g)/T) + exp(cos(z, z_p)/T)))"
-    keeps = ("its local model of the round before at the silo",)
-    needs_features = True
+    about = About(
+        paper="Li, He and Song, Model-Contrastive Federated Learning, CVPR 2021",
+        formula="CE + mu mean_b -log(exp(cos(z, z_g)/T) / (exp(cos(z, z_g)/T) + exp(cos(z, z_p)/T)))",
+        keeps=("its local model of the round before at the silo",),
+    )
+    needs = frozenset({"features", "trained-alignment"})
 
     mu: float = setting(1.0, "weight of the contrast", low=0)
     temperature: float = setting(0.5, "of the contrast", low=0, open_low=True)

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairsilo.config import setting
+from fairsilo.core.attachments import Sends
 from fairsilo.core.measuring import output_of
 from fairsilo.core.messages import Message
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.samples import Split
 from fairsilo.core.silo import Silo
 from fairsilo.methods.parts.domain_adapters import QUALITY, DomainAdapters
@@ -43,13 +44,21 @@ class MomentumStart(Part):
     """w <- gamma w_own + (1 - gamma) W received; alpha_i = cos(h(s_i), p_y) for each synthetic image."""
 
     name = "momentum-start"
-    paper = "Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025"
-    formula = "w <- gamma w_own + (1 - gamma) W;  alpha_i = cos(h(s_i), p_{y_i}), p_c = mean of h(x) over class c"
-    sends = ("how near the features of each synthetic image are to the mean feature of its class",)
-    keeps = ("the silo's last trained model, at the silo",)
-    tasks = ("classify",)
-    needs = ("domain-adapters",)
-    needs_features = True
+    about = About(
+        paper="Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025",
+        formula="w <- gamma w_own + (1 - gamma) W;  alpha_i = cos(h(s_i), p_{y_i}), p_c = mean of h(x) over class c",
+        sends=(
+            Sends(
+                QUALITY,
+                "how near the features of each synthetic image are to the mean feature of its class",
+                ("synthetic",),
+                "float",
+                optional="the silo was given no synthetic images",
+            ),
+        ),
+        keeps=("the silo's last trained model, at the silo",),
+    )
+    needs = frozenset({"classification", "features", "part:domain-adapters"})
 
     gamma: float = setting(0.9, "share of the silo's own last model where local training starts", low=0, high=1)
 

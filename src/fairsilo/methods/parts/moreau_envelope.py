@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairsilo.config import TrainSettings, setting
 from fairsilo.core.local import gradient
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
@@ -26,12 +26,15 @@ class MoreauEnvelope(Part):
     """
 
     name = "moreau-envelope"
-    paper = "Dinh, Tran and Nguyen, Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020"
-    uneven_steps = True
-    formula = (
-        "K times theta <- theta - eta_p (grad L_i(theta) + lam (theta - w) + mu theta); w <- w - lam eta (w - theta)"
+    about = About(
+        paper="Dinh, Tran and Nguyen, Personalized Federated Learning with Moreau Envelopes, NeurIPS 2020",
+        formula=(
+            "K times theta <- theta - eta_p (grad L_i(theta) + lam (theta - w) + mu theta); w <- w - lam eta (w "
+            "- theta)"
+        ),
+        results="personal",
     )
-    about = "personal"
+    does = frozenset({"uneven-steps"})
 
     lam: float = setting(15.0, "pull between the two models (lambda)", low=0, open_low=True)
     inner_steps: int = setting(5, "steps of the personal model a batch (K)", low=1)

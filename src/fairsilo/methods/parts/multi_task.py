@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
+from fairsilo.core.attachments import EACH_UPDATE, PARAMETERS, Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import AVERAGED, Slot
@@ -27,11 +28,21 @@ class MultiTask(Part):
     """L_i(w_i) + 10^-f (||w_i||^2 + (1 - 1/M)^2 ||sum_j w_j||^2), f = floor(log10(size) + 1) + 1."""
 
     name = "multi-task"
-    paper = "Smith et al., Federated Multi-Task Learning, as in GRACE's comparison, NeurIPS 2017"
-    formula = "w_i <- w_i - eta grad (L_i(w_i) [+ 10^-f (||w_i||^2 + (1 - 1/M)^2 ||sum_j w_j||^2)])"
-    sends = ("with regularizer: to each silo the sum of the others' models",)
-    keeps = ("its model at the silo", "with regularizer: every silo's last model at the server")
-    about = "personal"
+    about = About(
+        paper="Smith et al., Federated Multi-Task Learning, as in GRACE's comparison, NeurIPS 2017",
+        formula="w_i <- w_i - eta grad (L_i(w_i) [+ 10^-f (||w_i||^2 + (1 - 1/M)^2 ||sum_j w_j||^2)])",
+        sends=(
+            Sends(
+                "multi-task.others",
+                "with regularizer: to each silo the sum of the others' models",
+                PARAMETERS,
+                to="silos",
+            ),
+            EACH_UPDATE,
+        ),
+        keeps=("its model at the silo", "with regularizer: every silo's last model at the server"),
+        results="personal",
+    )
 
     regularizer: bool = setting(False, "the term as it was meant; without, local training as released")
 

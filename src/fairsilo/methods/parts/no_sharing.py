@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.vectors import PRIVATE, Slot
 
 
@@ -14,10 +14,12 @@ class NoSharing(Part):
     """Every tensor is `private`; there is no global model, so nothing is said of unseen silos."""
 
     name = "no-sharing"
-    paper = "each silo by itself: the baseline since McMahan et al., AISTATS 2017"
-    formula = "w_i <- w_i - eta grad L_i(w_i)"
-    keeps = ("its model at the silo",)
-    about = "personal"
+    about = About(
+        paper="each silo by itself: the baseline since McMahan et al., AISTATS 2017",
+        formula="w_i <- w_i - eta grad L_i(w_i)",
+        keeps=("its model at the silo",),
+        results="personal",
+    )
 
     def kind(self, slot: Slot) -> str:
         return PRIVATE

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fairsilo.config import TrainSettings
+from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.messages import Message
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout, weighted_mean
@@ -26,10 +27,15 @@ class NormalizedAveraging(Part):
     """W <- W + tau_eff sum_i p_i (w_i - W)/a_i with tau_eff = sum_i p_i a_i."""
 
     name = "normalized-averaging"
-    paper = "Wang et al., Tackling the Objective Inconsistency Problem in Federated Optimization, NeurIPS 2020"
-    reads_steps = True
-    formula = "d_i = (W - w_i)/a_i;  tau_eff = sum_i p_i a_i;  W <- W - tau_eff sum_i p_i d_i"
-    sends = ("the length of its local path (one number)",)
+    about = About(
+        paper="Wang et al., Tackling the Objective Inconsistency Problem in Federated Optimization, NeurIPS 2020",
+        formula="d_i = (W - w_i)/a_i;  tau_eff = sum_i p_i a_i;  W <- W - tau_eff sum_i p_i d_i",
+        sends=(
+            Sends("normalized-averaging.length", "the length of its local path (one number)"),
+            EACH_UPDATE,
+        ),
+    )
+    needs = frozenset({"even-steps", "shared-tensors"})
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         if training.optimizer != "sgd":

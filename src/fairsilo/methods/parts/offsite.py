@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from fairsilo.config import setting
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.clips import require_clip
 from fairsilo.models.backbones import TEMPLATE, ClipNetwork, PromptClassifier
@@ -33,9 +33,13 @@ class Offsite(Part):
     """The first and last l blocks are trained through an emulator of the middle and averaged; the server has all."""
 
     name = "offsite"
-    paper = "Xiao, Lin and Han, Offsite-Tuning: Transfer Learning without Full Model, 2023"
-    formula = "W_ends <- sum_i p_i w_i, trained through blocks round(j (m-1)/(n-1)) of the middle; evaluated with all"
-    tasks = ("classify",)
+    about = About(
+        paper="Xiao, Lin and Han, Offsite-Tuning: Transfer Learning without Full Model, 2023",
+        formula=(
+            "W_ends <- sum_i p_i w_i, trained through blocks round(j (m-1)/(n-1)) of the middle; evaluated with all"
+        ),
+    )
+    needs = frozenset({"classification"})
 
     ends: int = setting(0, "blocks trained at each end; 0: a sixth of all", low=0)
     emulator: int = setting(0, "blocks of the middle that silos get; 0: half of it", low=0)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import TrainSettings, setting
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batches, Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.methods.batch_norms import estimate_statistics, require_batch_norms, use_batch_statistics
@@ -21,8 +21,10 @@ class OwnStatistics(Part):
     """Mean and variance of every BatchNorm from the unseen silo's unlabelled images; scale and shift stay."""
 
     name = "own-statistics"
-    paper = "Chang et al., Domain-Specific Batch Normalization for Unsupervised Domain Adaptation, CVPR 2019"
-    formula = "mu, sigma^2 <- those of the unseen silo's images; gamma, beta, w as they are"
+    about = About(
+        paper="Chang et al., Domain-Specific Batch Normalization for Unsupervised Domain Adaptation, CVPR 2019",
+        formula="mu, sigma^2 <- those of the unseen silo's images; gamma, beta, w as they are",
+    )
 
     statistics: str = setting("pass", "from one pass over all images, or batch by batch", choices=("pass", "batch"))
     adapt_batch: int = setting(64, "images a step when adapting", low=2)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fairsilo.config import TrainSettings, setting
 from fairsilo.core.local import descend, pulled
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.methods.heads import require_new_optimizer
@@ -19,10 +19,12 @@ class PersonalModel(Part):
     """v <- v - eta (grad L_i(v) + lam (v - W)); the shared model trains and is averaged as in FedAvg."""
 
     name = "personal-model"
-    paper = "Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021"
-    formula = "v_i <- v_i - eta (grad L_i(v_i) + lam (v_i - W))"
-    keeps = ("its personal model v_i at the silo",)
-    about = "personal"
+    about = About(
+        paper="Li et al., Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021",
+        formula="v_i <- v_i - eta (grad L_i(v_i) + lam (v_i - W))",
+        keeps=("its personal model v_i at the silo",),
+        results="personal",
+    )
 
     lam: float = setting(0.1, "pull of the personal model towards the shared one", low=0)
     aggregate_personal: bool = setting(False, "the personal models are averaged, as in FedHEAL's and GRACE's tables")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairsilo.core.part import Part
+from fairsilo.core.attachments import Sends
+from fairsilo.core.part import About, Part
 
 
 @dataclass(frozen=True)
@@ -12,7 +13,9 @@ class Pooled(Part):
     """One silo holds all training data (and the synthetic images, where there are any); the rest is as ever."""
 
     name = "pooled"
-    paper = "the centralised baseline of Wang et al., ICML 2025"
-    formula = "w <- w - eta grad L(w; all data together)"
-    sends = ("all data, to one place",)
-    pools = True
+    about = About(
+        paper="the centralised baseline of Wang et al., ICML 2025",
+        formula="w <- w - eta grad L(w; all data together)",
+        sends=(Sends("data", "all data, to one place", ("samples",), exchange="before the run"),),
+    )
+    does = frozenset({"pools-data"})

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fairsilo.config import setting
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.methods.clips import require_clip
 from fairsilo.models.backbones import ClipNetwork, similarities
 from fairsilo.models.networks import Staged
@@ -59,12 +59,17 @@ class PromptContext(Part):
     """Cross-entropy of s cos(I, T_c), T_c the text feature of [v_1 ... v_M, class]; alignment is on the T_c."""
 
     name = "prompt-context"
-    paper = "Guo et al., PromptFL: Let Federated Participants Cooperatively Learn Prompts, IEEE TMC 2023"
-    formula = "T_c = text([v_1, ..., v_M, class c]);  min CE(s cos(I, T), y) over v"
-    equal_silos = True
-    tasks = ("classify",)
+    about = About(
+        paper="Guo et al., PromptFL: Let Federated Participants Cooperatively Learn Prompts, IEEE TMC 2023",
+        formula="T_c = text([v_1, ..., v_M, class c]);  min CE(s cos(I, T), y) over v",
+    )
+    needs = frozenset({"classification"})
 
     context_length: int = setting(16, "context vectors before the class name (M)", low=1)
+
+    @property
+    def weighting(self) -> str:
+        return "uniform"
 
     def network(self, network: nn.Module, classes: tuple[str, ...]) -> nn.Module:
         return PromptedClip(require_clip(self.name, network), classes, self.context_length)

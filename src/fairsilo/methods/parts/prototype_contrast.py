@@ -12,7 +12,7 @@ from torch import Tensor
 from fairsilo.config import setting
 from fairsilo.core.local import task_loss
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 
 
@@ -21,11 +21,11 @@ class PrototypeContrast(Part):
     """alpha_t InfoNCE + (1 - alpha_t) CE with alpha_t = 1 - t/(R-1); CE alone while there are no prototypes."""
 
     name = "prototype-contrast"
-    paper = "Mu et al., FedProc: Prototypical Contrastive Federated Learning on Non-IID Data, FGCS 2023"
-    formula = "alpha_t mean_b -log(exp(cos(z, P_y)/T) / sum_c exp(cos(z, P_c)/T)) + (1 - alpha_t) CE"
-    tasks = ("classify",)
-    needs = ("prototypes",)
-    pulls_features = True
+    about = About(
+        paper="Mu et al., FedProc: Prototypical Contrastive Federated Learning on Non-IID Data, FGCS 2023",
+        formula="alpha_t mean_b -log(exp(cos(z, P_y)/T) / sum_c exp(cos(z, P_c)/T)) + (1 - alpha_t) CE",
+    )
+    needs = frozenset({"classification", "trained-features", "part:prototypes"})
 
     temperature: float = setting(1.0, "of the contrast", low=0, open_low=True)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fairsilo.config import setting
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import PRIVATE, SHARED, Slot
 
@@ -22,18 +22,18 @@ class PrototypePull(Part):
     """CE + mu MSE(z, P_y), the mean over batch and feature dimensions; no prototype, no pull."""
 
     name = "prototype-pull"
-    paper = "Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022"
-    formula = "CE + mu mean_b mean_d (z - P_y)^2"
-    keeps = ("without share_model, its whole model at the silo",)
-    tasks = ("classify",)
-    needs = ("prototypes",)
-    pulls_features = True
+    about = About(
+        paper="Tan et al., FedProto: Federated Prototype Learning across Heterogeneous Clients, AAAI 2022",
+        formula="CE + mu mean_b mean_d (z - P_y)^2",
+        keeps=("without share_model, its whole model at the silo",),
+    )
+    needs = frozenset({"classification", "trained-features", "part:prototypes"})
 
     mu: float = setting(2.0, "strength of the pull", low=0)
     share_model: bool = setting(True, "average the model too; without, silos exchange prototypes alone")
 
     @property
-    def about(self) -> str:  # type: ignore[override]
+    def results(self) -> str:
         return "global" if self.share_model else "personal"
 
     def kind(self, slot: Slot) -> str:

@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
 
@@ -23,11 +24,26 @@ class Prototypes(Part):
     """P_c = plain mean over the silos that have class c of their mean feature; a class nobody had keeps its old one."""
 
     name = "prototypes"
-    formula = "P_c = mean over silos with class c of the mean of h(x) over their samples of c"
-    sends = ("the mean feature of each of its classes and how many samples it has of it",)
-    keeps = ("global class prototypes at the server",)
-    tasks = ("classify",)
-    needs_features = True
+    about = About(
+        formula="P_c = mean over silos with class c of the mean of h(x) over their samples of c",
+        sends=(
+            Sends(
+                "prototypes.means",
+                "the mean feature of each of its classes and how many samples it has of it",
+                ("classes", "features"),
+                "float",
+            ),
+            Sends(
+                "prototypes.counts",
+                "the mean feature of each of its classes and how many samples it has of it",
+                ("classes",),
+                "float",
+            ),
+            EACH_UPDATE,
+        ),
+        keeps=("global class prototypes at the server",),
+    )
+    needs = frozenset({"classification", "features"})
 
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
         message.tensors |= {f"{self.name}.{key}": value for key, value in server.memory.of(self).items()}

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fairsilo.config import setting
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 
 
@@ -17,8 +17,10 @@ class Proximal(Part):
     """L_i(w) + (mu/2) ||w - W||^2; the pull is in the gradient before momentum acts on it."""
 
     name = "proximal"
-    paper = "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020"
-    formula = "L_i(w) + (mu/2) ||w - W||^2"
+    about = About(
+        paper="Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020",
+        formula="L_i(w) + (mu/2) ||w - W||^2",
+    )
 
     mu: float = setting(0.01, "strength of the pull", low=0)
 

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
+from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.messages import Message
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import squared_norms
-from fairsilo.methods.received_loss import SENDS, measure_received, received_losses, report_received
+from fairsilo.methods.received_loss import RECEIVED_LOSS, measure_received, received_losses, report_received
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,16 @@ class QFair(Part):
     """W <- W - sum_i F_i^q g_i / sum_i h_i with g_i = (W - w_i)/eta; buffers take the plain mean."""
 
     name = "q-fair"
-    paper = "Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020"
-    formula = "h_i = q F_i^(q-1) ||g_i||^2 + F_i^q/eta;  W <- W - (sum_i F_i^q g_i)/(sum_i h_i)"
-    sends = (SENDS,)
-    decides_weights = True
+    about = About(
+        paper="Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020",
+        formula="h_i = q F_i^(q-1) ||g_i||^2 + F_i^q/eta;  W <- W - (sum_i F_i^q g_i)/(sum_i h_i)",
+        sends=(
+            RECEIVED_LOSS,
+            EACH_UPDATE,
+        ),
+    )
+    needs = frozenset({"shared-tensors"})
+    does = frozenset({"decides-weights"})
 
     q: float = setting(1.0, "0 is the plain mean; the larger, the more a high loss counts", low=0)
 

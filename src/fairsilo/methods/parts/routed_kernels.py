@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings, setting
+from fairsilo.core.attachments import WIRE, Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.output import as_output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batches, Silo
 from fairsilo.core.vectors import Layout
@@ -52,12 +53,21 @@ class RoutedKernels(Part):
     """W(x) = sum_k sigmoid(r_k(x)) W_k over the personal models and the global one; routers and BatchNorm train."""
 
     name = "routed-kernels"
-    paper = "Jiang et al., IOP-FL: Inside-Outside Personalization for Federated Medical Image Segmentation, TMI 2023"
-    formula = "min over routers, gamma, beta: 10 H(f(x)) + 0.1 ||softmax f(x) - softmax f(x + noise)||^2"
-    sends = ("each silo's personal model, to the server and on to unseen silos",)
-    needs = ("trajectory",)
-    adapts_once = True  # ten epochs with a kernel per image
-    tasks = ("classify",)
+    about = About(
+        paper="Jiang et al., IOP-FL: Inside-Outside Personalization for Federated Medical Image Segmentation, TMI 2023",
+        formula="min over routers, gamma, beta: 10 H(f(x)) + 0.1 ||softmax f(x) - softmax f(x + noise)||^2",
+        sends=(
+            Sends(
+                "model",
+                "each silo's personal model, to the server and on to unseen silos",
+                WIRE,
+                exchange="share",
+                optional="the silo has not trained yet",
+            ),
+        ),
+    )
+    needs = frozenset({"classification", "part:trajectory"})
+    does = frozenset({"adapts-once"})
 
     adapt_epochs: int = setting(10, "epochs over the test images", low=1)
     adapt_lr: float = setting(1e-3, "of Adam, at test time", low=0, open_low=True)

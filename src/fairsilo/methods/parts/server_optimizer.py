@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import setting
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 
 
@@ -18,9 +18,12 @@ class ServerOptimizer(Part):
     """m <- b1 m + (1-b1) D; v as Adam or Yogi has it; W <- W + lr m / (sqrt(v) + tau). Momentum: m <- b1 m + D."""
 
     name = "server-optimizer"
-    paper = "Reddi et al., Adaptive Federated Optimization, ICLR 2021"
-    formula = "m <- b1 m + (1-b1) D;  v <- b2 v + (1-b2) D^2 (Adam);  W <- W + lr m / (sqrt(v) + tau)"
-    keeps = ("moments of the mean update at the server",)
+    about = About(
+        paper="Reddi et al., Adaptive Federated Optimization, ICLR 2021",
+        formula="m <- b1 m + (1-b1) D;  v <- b2 v + (1-b2) D^2 (Adam);  W <- W + lr m / (sqrt(v) + tau)",
+        keeps=("moments of the mean update at the server",),
+    )
+    needs = frozenset({"shared-tensors"})
 
     rule: str = setting("adam", "how the mean update is used", choices=("momentum", "adam", "yogi"))
     server_lr: float = setting(0.01, "step of the server", low=0, open_low=True)

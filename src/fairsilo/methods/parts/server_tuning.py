@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fairsilo.config import TrainSettings, setting
 from fairsilo.core.output import as_output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import prepare
 from fairsilo.core.vectors import Layout
@@ -21,9 +21,13 @@ class ServerTuning(Part):
     """W <- W + direction, then epochs of Adam on the server's own data, with the network that the server holds."""
 
     name = "server-tuning"
-    paper = "baseline of Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025"
-    formula = "W <- Adam epochs on server data, from W + sum_i p_i (w_i - W)"
-    needs_server_data = True
+    about = About(
+        paper=(
+            "baseline of Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025"
+        ),
+        formula="W <- Adam epochs on server data, from W + sum_i p_i (w_i - W)",
+    )
+    needs = frozenset({"server-data"})
 
     tuning_epochs: int = setting(3, "epochs on the server's data a round", low=0)
     tuning_lr: float = setting(1e-4, "of Adam on the server", low=0, open_low=True)

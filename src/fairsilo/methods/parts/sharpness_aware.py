@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairsilo.config import setting
 from fairsilo.core.local import descend, gradient
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 
 
@@ -19,8 +19,10 @@ class SharpnessAware(Part):
     """e = rho g/(||g|| + 1e-12); w <- w - eta grad L(w + e)."""
 
     name = "sharpness-aware"
-    paper = "Caldarola et al., Improving Generalization in Federated Learning by Seeking Flat Minima, ECCV 2022"
-    formula = "e = rho g / (||g|| + 1e-12);  w <- w - eta grad L(w + e)"
+    about = About(
+        paper="Caldarola et al., Improving Generalization in Federated Learning by Seeking Flat Minima, ECCV 2022",
+        formula="e = rho g / (||g|| + 1e-12);  w <- w - eta grad L(w + e)",
+    )
 
     rho: float = setting(0.05, "radius of the ball", low=0)
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fairsilo.config import setting
+from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.messages import Message
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
-from fairsilo.methods.received_loss import SENDS, measure_received, received_losses, report_received
+from fairsilo.methods.received_loss import RECEIVED_LOSS, measure_received, received_losses, report_received
 
 
 @dataclass(frozen=True)
@@ -23,11 +24,16 @@ class TiltedWeights(Part):
     """Weights proportional to p_i exp(t (l_i - max_j l_j)); t = 0 is FedAvg."""
 
     name = "tilted-weights"
-    paper = "Li et al., Tilted Empirical Risk Minimization, ICLR 2021"
-    formula = "weight_i = p_i exp(t l_i) / sum_j p_j exp(t l_j)"
-    sends = (SENDS,)
-    keeps = ("with `official`, a running estimate at the server",)
-    decides_weights = True
+    about = About(
+        paper="Li et al., Tilted Empirical Risk Minimization, ICLR 2021",
+        formula="weight_i = p_i exp(t l_i) / sum_j p_j exp(t l_j)",
+        sends=(
+            RECEIVED_LOSS,
+            EACH_UPDATE,
+        ),
+        keeps=("with `official`, a running estimate at the server",),
+    )
+    does = frozenset({"decides-weights"})
 
     t: float = setting(0.1, "tilt: positive favours high losses, negative low ones")
     official: bool = setting(False, "the released code's coefficients, which do not sum to 1")

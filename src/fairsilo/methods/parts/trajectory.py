@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fairsilo.config import setting
 from fairsilo.core.messages import Message
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 
 
@@ -18,10 +18,12 @@ class Trajectory(Part):
     """v_i <- alpha v_i + (1 - alpha) w_i after each local training; the first is w_i."""
 
     name = "trajectory"
-    paper = "Jiang et al., IOP-FL: Inside-Outside Personalization for Federated Medical Image Segmentation, TMI 2023"
-    formula = "v_i <- alpha v_i + (1 - alpha) w_i"
-    keeps = ("its personal model v_i at the silo",)
-    about = "personal"
+    about = About(
+        paper="Jiang et al., IOP-FL: Inside-Outside Personalization for Federated Medical Image Segmentation, TMI 2023",
+        formula="v_i <- alpha v_i + (1 - alpha) w_i",
+        keeps=("its personal model v_i at the silo",),
+        results="personal",
+    )
 
     alpha: float = setting(0.1, "weight of the personal model as it was", low=0, high=0.9999)
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fairsilo.config import setting
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import AUXILIARY
 from fairsilo.methods.heads import linear_head
@@ -22,12 +22,15 @@ class TwoHeads(Part):
     """Balanced softmax of the shared head plus cross-entropy of both heads' sum; the silo's own model is that sum."""
 
     name = "two-heads"
-    paper = "Chen and Chao, On Bridging Generic and Personalized Federated Learning for Image Classification, ICLR 2022"
-    formula = "CE(c_g(z) + log n_i, y) + CE(stop(c_g(z)) + c_p(stop(z)), y)"
-    keeps = ("its second head at the silo",)
-    about = "personal"
-    needs_features = True
-    tasks = ("classify",)
+    about = About(
+        paper=(
+            "Chen and Chao, On Bridging Generic and Personalized Federated Learning for Image Classification, ICLR 2022"
+        ),
+        formula="CE(c_g(z) + log n_i, y) + CE(stop(c_g(z)) + c_p(stop(z)), y)",
+        keeps=("its second head at the silo",),
+        results="personal",
+    )
+    needs = frozenset({"classification", "features"})
 
     stop_gradient: bool = setting(True, "the second head's loss trains that head alone; GRACE's comparison: all of it")
 

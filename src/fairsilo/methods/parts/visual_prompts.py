@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fairsilo.config import setting
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.methods.clips import require_vit
 from fairsilo.models.backbones import VitNetwork
 
@@ -36,8 +36,10 @@ class VisualPrompts(Part):
     """z = ViT([CLS, patches, p_1, ..., p_n]) at the class token; logits = linear(z)."""
 
     name = "visual-prompts"
-    paper = "Jia et al., Visual Prompt Tuning, ECCV 2022"
-    formula = "z = ViT([CLS, patches, p_1, ..., p_n])_CLS;  min CE(linear(z), y) over p and the head"
+    about = About(
+        paper="Jia et al., Visual Prompt Tuning, ECCV 2022",
+        formula="z = ViT([CLS, patches, p_1, ..., p_n])_CLS;  min CE(linear(z), y) over p and the head",
+    )
 
     prompts: int = setting(4, "prompts beside the patches (n)", low=1)
     head_dropout: float = setting(0.1, "on the features before the head", low=0, high=0.9)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from fairsilo.config import setting
 from fairsilo.core.measuring import measure
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.methods.clips import require_clip
 from fairsilo.models.backbones import TEMPLATE, ClipNetwork, similarities
@@ -38,9 +38,11 @@ class ZeroShot(Part):
     """argmax_c cos(I, T_c)."""
 
     name = "zero-shot"
-    paper = "Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021"
-    formula = "argmax_c cos(I, T_c)"
-    tasks = ("classify",)
+    about = About(
+        paper="Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021",
+        formula="argmax_c cos(I, T_c)",
+    )
+    needs = frozenset({"classification"})
 
     template: str = setting(TEMPLATE, "the prompt of a class")
 

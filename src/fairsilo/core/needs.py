@@ -1,0 +1,153 @@
+"""What a part may need of model, data, task and other parts, and what it may do to others: one table each.
+
+A part names its needs and its effects; the sentences and the tests behind the names stand here alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from fairsilo.config import TrainSettings
+from fairsilo.core.vectors import Layout
+
+PART = "part:"  # before the name of another part that must be in the method too
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a method must fit: the model, the training, the data."""
+
+    layout: Layout
+    training: TrainSettings
+    task: str
+    without_validation: tuple[str, ...] = ()
+    features: bool = True
+    trained_features: bool = True
+    server_data: bool = False
+    staged: bool = False
+    synthetic: bool = False
+    trained_alignment: bool = True  # what alignment compares depends on something that is trained
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something a part cannot do without: whether it is there, the refusal where it is not, and the words of a page."""
+
+    met: Callable[[Facts], bool]
+    refusal: str = ""  # {part}, {task} and {silo} are filled in
+    words: str = ""  # on the method's page; empty where the page need not say it
+
+
+def _always(_: Facts) -> bool:
+    return True
+
+
+def _for_tasks(*tasks: str) -> Need:
+    return Need(lambda facts: facts.task in tasks, f"{{part}} is for the tasks {', '.join(tasks)}, not for {{task}}")
+
+
+NEEDS = {
+    "classification": _for_tasks("classify"),
+    "segmentation": _for_tasks("segment"),
+    "image-task": _for_tasks("classify", "segment"),
+    "validation": Need(
+        lambda facts: not facts.without_validation,
+        "{part} measures models on validation data, and {silo!r} has none; set data.validation above 0",
+        "validation samples at every silo (`data.validation` above 0)",
+    ),
+    "features": Need(
+        lambda facts: facts.features,
+        "{part} compares features, and the network returns none; let it return "
+        "fairsilo.core.output.Output(prediction, features)",
+        "a network that returns features beside its prediction",
+    ),
+    "trained-features": Need(
+        lambda facts: not facts.features or facts.trained_features,
+        "{part} moves the network's features, which are frozen in this model: it would do nothing",
+        "a network whose features are trained, not frozen",
+    ),
+    "trained-alignment": Need(
+        lambda facts: not facts.features or facts.trained_alignment,
+        "{part} compares the features of two models, which are frozen in this one and so the same: it would do nothing",
+    ),
+    "raw-images": Need(
+        _always,
+        words="the images themselves (features of a frozen backbone are not kept)",
+    ),
+    "server-data": Need(
+        lambda facts: facts.server_data,
+        "{part} trains on data of the server's own; give a folder of images: data.server=PATH",
+        "data at the server (`data.server=PATH`, or the images of `data.synthetic`)",
+    ),
+    "input-gradients": Need(
+        lambda facts: not facts.staged,
+        "{part} needs gradients of the inputs, and the first stage of the network is frozen",
+    ),
+    "synthetic-images": Need(
+        lambda facts: facts.synthetic,
+        "{part} needs synthetic images; choose a generator: data.synthetic=glyphs, folder:PATH or diffusion:MODEL",
+        "synthetic images (`data.synthetic=glyphs`, `folder:PATH` or `diffusion:MODEL`)",
+    ),
+    "even-steps": Need(_always),  # of the local loop: see CLASHES
+    "shared-tensors": Need(
+        lambda facts: facts.layout.shared > 0,
+        "{part} works on the trainable tensors that silos share, and here none is shared: it would do nothing",
+    ),
+}
+
+# what a part does that other code must know
+DOES = {
+    "decides-weights": "its `weights` replaces what came before",
+    "ignores-weights": "its `combine` does not use the weights",
+    "uneven-steps": "its local loop takes steps that do not move every tensor alike",
+    "normalises-images": "networks see other images than silos hold, also at evaluation",
+    "pools-data": "all training data are in one place: a baseline, not a federation",
+    "adapts-once": "its `adapt` is long: asked after the last round only",
+}
+
+
+@dataclass(frozen=True)
+class Clash:
+    """A need of one part that what another part does takes away."""
+
+    needs: tuple[str, ...]
+    does: str
+    refusal: str  # {part} needs it, {other} takes it away
+
+
+CLASHES = (
+    Clash(
+        ("even-steps",),
+        "uneven-steps",
+        "{part!r} counts local steps that move every tensor alike, and those of {other!r} do not",
+    ),
+    Clash(
+        ("server-data", "synthetic-images", "input-gradients"),
+        "normalises-images",
+        "networks of {other!r} see images that were normalised at a silo, and {part!r} would give them images as they "
+        "are; leave one of them out",
+    ),
+)
+
+
+def check_names(owner: str, needs: Iterable[str], does: Iterable[str]) -> None:
+    """Raise TypeError where a part names a need or an effect that no table knows."""
+    unknown = [name for name in needs if name not in NEEDS and not name.startswith(PART)]
+    unknown += [name for name in does if name not in DOES]
+    if unknown:
+        raise TypeError(f"{owner} names {unknown[0]!r}, which is neither in NEEDS nor in DOES (fairsilo/core/needs.py)")
+
+
+def parts_in(needs: Iterable[str]) -> list[str]:
+    """The other parts among the needs, by name."""
+    return sorted(name.removeprefix(PART) for name in needs if name.startswith(PART))
+
+
+def refusal(part: str, needs: Iterable[str], facts: Facts) -> str | None:
+    """The sentence for the first need that is not met; None where all are."""
+    for name, need in NEEDS.items():
+        if name in needs and not need.met(facts):
+            silo = next(iter(facts.without_validation), "")
+            return need.refusal.format(part=part, task=facts.task, silo=silo)
+    return None
