@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
+import test_cli
 import tiny
 from fairsilo import api
 from fairsilo.core.output import Output
@@ -27,10 +28,16 @@ from fairsilo.errors import FairsiloError
 from fairsilo.methods.adapter_bank import AdapterBank
 from fairsilo.runs import trained as using
 from fairsilo.runs.folder import Store
-from test_cli import call
 from tiny_backbones import write_clip
 
 Trained, Replayed = (partial(one, trust=True) for one in (using.Trained, using.Replayed))  # tiny:TinyNet is named code
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """As a user who trusts the folder, which names the network tiny:TinyNet."""
+    return test_cli.call(capsys, *arguments, "--trust")
+
+
 TRAIN_FAST = {"rounds": 2, "epochs": 2, "batch_size": 8, "lr": 0.1}
 
 
