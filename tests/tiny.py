@@ -98,10 +98,10 @@ def run(
 ) -> tuple[History, Loop]:
     """A run of a method on a federation, from the folder's checkpoint where there is one.
 
-    A method of ON_BACKBONES runs on a tiny random CLIP or ViT, with larger images, a lower rate and kept features.
+    A method built around a CLIP or ViT runs on a tiny random one, with larger images, a lower rate and kept features.
     """
     made_images: dict[str, Split] = {}
-    if isinstance(how, str) and how in ON_BACKBONES:
+    if isinstance(how, str) and built_around(how):
         blueprint, people, server_data, made_images = on_backbone(how, people, training, seed)
     else:
         blueprint = plan(how, training, seed)
@@ -124,13 +124,17 @@ def run(
     return loop.run(), loop
 
 
+def built_around(how: str) -> str:
+    """The backbone that the catalogue names for a method; empty where it trains a network of its own."""
+    return CATALOGUE[how.split("|")[0].strip().partition("(")[0].partition(".")[0]].model
+
+
 def on_backbone(
     how: str, people: Federation, training: TrainSettings, seed: int = 0
 ) -> tuple[Blueprint, Federation, Split | None, dict[str, Split]]:
     """Plan, silos, the server's images and synthetic ones for a method that is built around a CLIP or a ViT."""
     silos = enlarged(people)
-    around = CATALOGUE[how.split(" | ")[0].partition("(")[0]].model
-    model: Any = backbone("vit" if "vit" in around and how != "fedag" else "clip")
+    model: Any = backbone("vit" if "vit" in built_around(how) and how != "fedag" else "clip")
     made = {silo.name: silo.validation for silo in silos.silos}
     if how == "fedag":  # CLIP at the server, small networks at the silos
         model, how = TinyNet, f"fedag(backbone={model}, server_lr=0.01)"
@@ -138,7 +142,7 @@ def on_backbone(
         silos = pooled(silos)
     slower = dataclasses.replace(training, lr=0.2 * training.lr)
     planned = plan(how, slower, seed, model=model, silos=silos.names)
-    ready = keep_features(planned, silos, silos.silos[0].validation)
+    ready = keep_features(planned, silos, silos.unseen[0].validation)  # the server's data depend on no silo's name
     return ready.plan, ready.federation, ready.server_data, made
 
 
