@@ -1,10 +1,11 @@
 # Two commands: `make demo` and `make test`. Both set up everything they need in .venv.
+# `make test` runs the laws on a sample of the catalogue, `make test-all` every law on every entry.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint coverage bench docs setup clean
+.PHONY: demo test test-all mutants lint bench docs setup clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -14,6 +15,17 @@ test: $(READY) lint
 	$(BIN)/python -m pytest -n 2 tests/laws
 	$(BIN)/python -m pytest -n 2 --ignore=tests/laws --cov --cov-report=
 	$(BIN)/coverage report --fail-under=95
+
+# what `make test` leaves out of the laws, and tests marked slow
+test-all: $(READY)
+	$(BIN)/python -m pytest -n 2 --all tests/laws
+	$(BIN)/python -m pytest -n 2 --all -m slow --ignore=tests/laws
+
+# not part of CI: changes to the sources that the tests must notice (about half an hour; SAMPLE=50 takes less)
+SAMPLE ?= 150
+mutants: $(READY)
+	$(BIN)/python tests/mutants/named.py
+	$(BIN)/python tests/mutants/sample.py --count $(SAMPLE)
 
 lint: $(READY)
 	$(BIN)/ruff check .

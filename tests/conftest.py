@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests; torch runs at one thread, as silos do."""
+"""Fixtures shared by all tests, and which laws run; torch runs at one thread, as silos do."""
 
 from __future__ import annotations
 
@@ -7,11 +7,39 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+import sampling
 import tiny
 from fairsilo.data.federation import Federation
 from fairsilo.engine.processes import Pool
 
 torch.set_num_threads(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all",
+        action="store_true",
+        dest="everything",
+        help="run every law on every method of the catalogue, and tests marked slow, instead of a sample",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what the sample leaves out, unless everything or something by name is asked for."""
+    by_name = config.option.keyword or config.option.markexpr or any("::" in one for one in config.args)
+    if config.option.everything or by_name:
+        return
+    chosen = [item for item in items if _in_sample(item)]
+    config.hook.pytest_deselected(items=[item for item in items if not _in_sample(item)])
+    items[:] = chosen
+
+
+def _in_sample(item: pytest.Item) -> bool:
+    if item.get_closest_marker("slow"):
+        return False
+    how = getattr(item, "callspec", None) and item.callspec.params.get("how")  # type: ignore[attr-defined]
+    law = getattr(item, "originalname", "")
+    return law not in sampling.LAWS or how is None or sampling.chosen(law, how)
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +53,15 @@ def pool() -> Iterator[Pool]:
     workers = Pool(2)
     yield workers
     workers.close()
+
+
+@pytest.fixture
+def plain_kernels(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Without oneDNN, whose set-up of each layer takes longer than a tiny network's arithmetic.
+
+    Workers have it, and other kernels round otherwise: a test that compares with them keeps it.
+    """
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = before and "pool" in request.fixturenames
+    yield
+    torch.backends.mkldnn.enabled = before

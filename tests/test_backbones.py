@@ -734,6 +734,7 @@ class Crash(BaseException):
     pass
 
 
+@pytest.mark.slow  # the laws do it for a sample
 @pytest.mark.parametrize("how", LAWFUL)
 def test_engines_agree_and_a_crash_changes_nothing(
     how: str, places: dict[str, str], people8: Federation, pool: Pool, tmp_path: Path

@@ -55,7 +55,7 @@ def test_every_experiment_that_is_kept_can_be_run(path: Path) -> None:
     found = read_plan(path, given)
     names = [method(name).name for name in found.methods]
     assert len(set(names)) == len(names) >= 2
-    assert found.experiment.data.packed or found.experiment.data.name
+    assert found.experiment.data.packed == ("elsewhere" if given else None)
 
 
 DIGITS = Path(__file__).parents[2] / "shared" / "data" / "digits"

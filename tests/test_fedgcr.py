@@ -586,17 +586,16 @@ def crash_at(stage: str) -> Callable[[Event], None]:
     return crash
 
 
+@pytest.mark.slow  # the laws do it for a sample
 @pytest.mark.parametrize(
     ("how", "stages"),
     [(FEDGCR, ("opened", "reply", "closed", "saved")), (FEDGC, ("reply",)), (FEDGR, ("reply",))],
     ids=["fedgcr", "fedgc", "fedgr"],
 )
-def test_three_rounds_are_deterministic_and_resume_identically(
+def test_three_rounds_resume_identically(
     how: Method, stages: tuple[str, ...], vit: str, people: Federation, tmp_path: Path
 ) -> None:
     whole = tiny.numbers(run(how, vit, people, tmp_path / "whole")[0])
-    turned = Federation(people.name, people.classes, people.silos[::-1], people.unseen)
-    assert tiny.numbers(run(how, vit, turned)[0])["vector"] == whole["vector"]
     for stage in stages:
         with pytest.raises(Crash):
             run(how, vit, people, tmp_path / stage, crash_at(stage))

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import test_adaptation
 import test_silo
-from fairsilo.core.messages import Message
+import tiny
+from fairsilo.core.local import descend
+from fairsilo.core.messages import MODEL, Message, Request
+from fairsilo.core.method import Method
 from fairsilo.core.output import Output
+from fairsilo.core.part import Part
+from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.server import Updates
-from fairsilo.core.silo import Silo
+from fairsilo.core.silo import Memory, Silo
 from fairsilo.core.vectors import FlatModel, Layout
+from fairsilo.data.federation import Federation
+from fairsilo.errors import FairsiloError
 from fairsilo.methods.alignment import ALIGNMENTS, coral, deep_coral, mmd
+from fairsilo.methods.batch_norms import batch_norms, mean_entropy, use_batch_statistics
 from fairsilo.methods.parts.consistency_mask import consistency, masked_mean
 from fairsilo.methods.parts.distance_weights import distances
 from fairsilo.methods.parts.gradient_agreement import agreement_weights, cosines
+from fairsilo.methods.spectra import amplitude, window
 from fairsilo.methods.text import method
 from test_server_rules import LAYOUT, Given
 
@@ -244,3 +256,90 @@ def test_a_reference_model_is_in_evaluation_mode_and_leaves_no_trace() -> None:
     assert torch.equal(silo.model.read(), before)  # statistics and counter too
     assert silo.model.module.training
     assert all(module.training for module in silo.model.module.modules())
+
+
+# ------------------------------------------------------------------------------------------ what only a survivor showed
+def test_mean_entropy_by_hand() -> None:
+    """ln 2 for two equal classes, 0 for a certain one."""
+    logits = f64([0.0, 0.0, -1e9], [0.0, -1e9, -1e9])
+    assert float(mean_entropy(logits)) == pytest.approx(math.log(2) / 2)
+
+
+def test_a_window_of_images_that_are_not_square() -> None:
+    assert window(4, 10, 0.3) == (slice(1, 4), slice(4, 7))  # half-size 1 around row 2 and column 5
+    data = SiloData("a", "a", *(Split(torch.rand(3, 2, 4, 10), torch.zeros(3, dtype=torch.long)) for _ in range(3)))
+    silo = test_silo.made(data=data)
+    part = method("harmofl(window=0.3)").parts[0]
+    found = part.share(silo, Message()).tensors["amplitude"]
+    expected = amplitude((data.train.inputs + 1) / 2).mean(0)[:, 1:4, 4:7]
+    torch.testing.assert_close(found, expected)
+
+
+def test_tent_forgets_the_gradient_of_the_batch_before(people: Federation) -> None:
+    """Each step of Adam is by the entropy of its own batch alone."""
+    silos = [test_adaptation.unseen("tent(adapt_lr=0.1)", people) for _ in range(2)]
+    for silo in silos:
+        silo.load(silo.message.tensors["model"])
+    images = test_adaptation.images(silos[0])
+    some = [images[:4], images[4:]]
+    ours = silos[0]
+    list(ours.method.hooks("adapt")[0](ours, lambda _: iter(some)))
+    theirs = silos[1].model
+    use_batch_statistics(theirs.module)
+    leaves = [one for norm in batch_norms(theirs.module) for one in (norm.weight, norm.bias)]
+    values = [one.detach().clone().requires_grad_(True) for one in leaves]
+    optimizer = torch.optim.Adam(values, lr=0.1)
+    for batch in some:
+        for leaf, value in zip(leaves, values, strict=True):
+            leaf.data.copy_(value)
+        theirs.gradients.zero_()
+        mean_entropy(theirs.module(batch).prediction).backward()
+        for leaf, value in zip(leaves, values, strict=True):
+            value.grad = leaf.grad.clone()
+        optimizer.step()
+    found = [one for norm in batch_norms(ours.model.module) for one in (norm.weight, norm.bias)]
+    for one, value in zip(found, values, strict=True):
+        torch.testing.assert_close(one.detach(), value.detach())
+
+
+@dataclass(frozen=True)
+class Counting(Part):
+    """Counts how often gradients are corrected."""
+
+    name = "counting"
+
+    def gradients(self, silo: Silo) -> None:
+        silo.scratch["corrected"] = silo.scratch.get("corrected", 0) + 1
+
+
+@pytest.mark.parametrize("how", ["fedavg", "fedsam", "elcfs", "only-ml", "per-fedavg"])
+def test_corrections_apply_once_a_step(how: str, people: Federation) -> None:
+    """However many passes find the gradient, only the one that is used is corrected."""
+    plan = tiny.plan(method(how) | Method((Counting(),), "counting"))
+    model = plan.flat()
+    start = model.read()
+    silo = plan.silo(model, people["a"], Request("train", 1, Message({MODEL: start})), Memory())
+    silo.load(start)
+    for begin in silo.method.hooks("begin"):
+        begin(silo)
+    loops = silo.method.hooks("train")
+    loops[0](silo) if loops else descend(silo)
+    assert silo.scratch["corrected"] == silo.steps > 0
+
+
+@pytest.mark.parametrize(
+    ("how", "training", "sentence"),
+    [
+        ("fednova", {"optimizer": "adam"}, "must be sgd"),
+        ("fednova", {"keep_optimizer_state": True}, "keep_optimizer_state must be false"),
+    ],
+)
+def test_a_path_that_cannot_be_measured_is_refused(how: str, training: dict[str, Any], sentence: str) -> None:
+    settings = dataclasses.replace(tiny.TRAINING, **training)
+    with pytest.raises(FairsiloError, match=sentence):
+        method(how).parts[0].fits(LAYOUT, settings)
+
+
+def test_without_epochs_nothing_is_fine_tuned() -> None:
+    assert method("fine-tune").personalises
+    assert not method("fine-tune(finetune_epochs=0)").personalises

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +22,9 @@ from fairsilo.core.method import Method
 from fairsilo.core.part import About, Part
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.server import Server, Updates
-from fairsilo.data.federation import Federation
+from fairsilo.data.federation import Federation, pooled
 from fairsilo.engine.base import Engine
+from fairsilo.engine.features import keep_features
 from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import History, Listener, Loop, silent
 from fairsilo.engine.sequential import Sequential
@@ -28,6 +33,7 @@ from fairsilo.methods.text import method
 from fairsilo.models.networks import Network
 from fairsilo.runs.folder import Store
 from fairsilo.tasks.classify import Classify
+from tiny_backbones import enlarged, write_clip, write_vit
 
 CLASSES = 3
 
@@ -91,8 +97,15 @@ def run(
     server_data: Split | None = None,
     **settings: Any,
 ) -> tuple[History, Loop]:
-    """A run of a method on a federation, from the folder's checkpoint where there is one."""
-    blueprint = plan(how, training, seed)
+    """A run of a method on a federation, from the folder's checkpoint where there is one.
+
+    A method built around a CLIP or ViT runs on a tiny random one, with larger images, a lower rate and kept features.
+    """
+    made_images: dict[str, Split] = {}
+    if isinstance(how, str) and built_around(how):
+        blueprint, people, server_data, made_images = on_backbone(how, people, training, seed)
+    else:
+        blueprint = plan(how, training, seed)
     made = engine(blueprint, people) if engine else Sequential(blueprint, people)
     made.folder = folder  # type: ignore[attr-defined]
     store = Store(folder) if folder else None
@@ -107,8 +120,41 @@ def run(
         store=store,
         listener=listener,
         server_data=server_data or synthetic(),
+        synthetic=made_images,
     )
     return loop.run(), loop
+
+
+def built_around(how: str) -> str:
+    """The backbone that the catalogue names for a method; empty where it trains a network of its own."""
+    return CATALOGUE[how.split("|")[0].strip().partition("(")[0].partition(".")[0]].model
+
+
+def on_backbone(
+    how: str, people: Federation, training: TrainSettings, seed: int = 0
+) -> tuple[Blueprint, Federation, Split | None, dict[str, Split]]:
+    """Plan, silos, the server's images and synthetic ones for a method that is built around a CLIP or a ViT."""
+    silos = enlarged(people)
+    model: Any = backbone("vit" if "vit" in built_around(how) and how != "fedag" else "clip")
+    made = {silo.name: silo.validation for silo in silos.silos}
+    if how == "fedag":  # CLIP at the server, small networks at the silos
+        model, how = TinyNet, f"fedag(backbone={model}, server_lr=0.01)"
+    if method(how).pools:
+        silos = pooled(silos)
+    slower = dataclasses.replace(training, lr=0.2 * training.lr)
+    planned = plan(how, slower, seed, model=model, silos=silos.names)
+    ready = keep_features(planned, silos, silos.unseen[0].validation)  # the server's data depend on no silo's name
+    return ready.plan, ready.federation, ready.server_data, made
+
+
+@cache
+def backbone(kind: str) -> str:
+    """The text that names a tiny random backbone, written once a session."""
+    folder = Path(tempfile.mkdtemp(prefix="fairsilo-backbone-")) / kind
+    atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
+    if kind == "vit":
+        return f"vit:{write_vit(folder)}"
+    return f"clip:{write_clip(folder, layers=6)}"
 
 
 def numbers(history: History) -> dict[str, Any]:
@@ -204,7 +250,10 @@ COMPOSED = (
     "fedprox | fine-tune(finetune_what=head)",
     "moon | grace-server | dsbn(statistics=batch)",
 )
-# those built around a backbone are tested on one, in tests/test_backbones.py
-ALL = (*(name for name, entry in CATALOGUE.items() if not entry.model), *COMPOSED)
+COMPOSED_ON_CLIP = ("fedclip | fft-gp", "fedclip | ditto", "fedclip | scaffold", "promptfl | grace", "promptfl | ga")
+COMPOSED_ON_VIT = ("vpt | fedheal", "vpt | fedsam", "vpt | fedmix(group=2)", "fedgcr(variant=released)")
+PLAIN = (*(name for name, entry in CATALOGUE.items() if not entry.model), *COMPOSED)
+ON_BACKBONES = (*(name for name, entry in CATALOGUE.items() if entry.model), *COMPOSED_ON_CLIP, *COMPOSED_ON_VIT)
+ALL = (*PLAIN, *ON_BACKBONES)
 # one method for every kind of hook
 KINDS = ("fedprox", "scaffold", "q-ffl", "ga(warmup=0)", "faa(warmup=0)", "fedheal", "fedmix", "ditto", "fedbn")

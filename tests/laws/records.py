@@ -14,8 +14,6 @@ import dataclasses
 import json
 import platform
 import sys
-import tempfile
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -35,27 +33,13 @@ from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.text import method
 
 FILE = Path(__file__).with_name("records.json")
-COMPOSED_ON_CLIP = ("fedclip | fft-gp", "fedclip | ditto", "fedclip | scaffold", "promptfl | grace", "promptfl | ga")
-COMPOSED_ON_VIT = ("vpt | fedheal", "vpt | fedsam", "vpt | fedmix(group=2)", "fedgcr(variant=released)")
-ON_BACKBONES = (
-    *(name for name, entry in CATALOGUE.items() if entry.model),
-    *COMPOSED_ON_CLIP,
-    *COMPOSED_ON_VIT,
-)
-NAMES = (*tiny.ALL, *ON_BACKBONES)
+ON_BACKBONES = tiny.ON_BACKBONES
+NAMES = tiny.ALL
 SLOWER = dataclasses.replace(tiny.TRAINING, lr=0.02, rounds=2)
 
 
 def double_net(classes: int, channels: int) -> nn.Module:
     return tiny.TinyNet(classes, channels).double()
-
-
-@cache
-def backbone(kind: str) -> str:
-    folder = Path(tempfile.mkdtemp()) / kind
-    if kind == "vit":
-        return f"vit:{tiny_backbones.write_vit(folder)}"
-    return f"clip:{tiny_backbones.write_clip(folder, layers=6)}"
 
 
 def machine() -> str:
@@ -70,7 +54,7 @@ def record(how: str) -> dict[str, Any]:
     if on_backbone:
         people = tiny_backbones.enlarged(people)
         named = CATALOGUE[how.split(" | ")[0].partition("(")[0]].model
-        model = backbone("vit" if "vit" in named and how != "fedag" else "clip")
+        model = tiny.backbone("vit" if "vit" in named and how != "fedag" else "clip")
     made = {silo.name: silo.validation for silo in people.silos}
     if how == "fedag":  # CLIP at the server, small networks at the silos
         model, how = tiny.TinyNet, f"fedag(backbone={model})"

@@ -22,16 +22,23 @@ from fairsilo.engine.processes import Pool, Processes
 from fairsilo.errors import QuorumError, StoppedError
 from fairsilo.methods.text import method
 
+pytestmark = pytest.mark.usefixtures("plain_kernels")
+# zero-shot has nothing to train
+TRAINED = [how for how in tiny.ALL if how != "clip-zero-shot"]
+# pooled methods have one silo
+SEVERAL = [how for how in tiny.ALL if not method(how).pools]
 # without a shared model there is no update to spoil or compare
-SHARING = [how for how in tiny.ALL if "share_model=false" not in how and how != "local"]
+ALONE = ("local", "clip-per-domain", "clip-zero-shot")
+SHARING = [how for how in SEVERAL if "share_model=false" not in how and how not in ALONE]
 # what depends on the order inside a batch, or on draws keyed by a silo's name
 ORDERED = {"fedmix", "elcfs", "per-fedavg", "grace", "grace(align=adversarial)", "grace-client"}
+ORDERED |= {"fedmix(group=2)", "fedag"}  # FedAG's adapters start apart, one for each silo in name order
 LONGER = dataclasses.replace(tiny.TRAINING, rounds=6, epochs=2)
 SHORT = dataclasses.replace(tiny.TRAINING, rounds=2)
 FULL_BATCH = dataclasses.replace(tiny.TRAINING, batch_size=64, epochs=3)
 
 
-@pytest.mark.parametrize("how", tiny.ALL)
+@pytest.mark.parametrize("how", tiny.PLAIN)
 def test_the_model_its_results_are_about_improves(how: str, people: Federation) -> None:
     history, loop = tiny.run(how, people, LONGER)
     about = loop.blueprint.method.results
@@ -63,13 +70,49 @@ def test_engines_agree_to_the_last_bit(how: str, people: Federation, pool: Pool)
 def test_same_seed_same_numbers_other_seed_others(how: str, people: Federation) -> None:
     one, again, other = (tiny.run(how, people, SHORT, seed=seed)[0] for seed in (0, 0, 1))
     assert tiny.numbers(one) == tiny.numbers(again)
-    assert one.rows != other.rows
+    assert (one.rows != other.rows) == (how in TRAINED)
 
 
-@pytest.mark.parametrize("how", tiny.ALL)
-def test_order_of_silos_is_irrelevant(how: str, people: Federation) -> None:
-    turned = Federation(people.name, people.classes, people.silos[::-1], people.unseen)
-    assert tiny.numbers(tiny.run(how, people, SHORT)[0]) == tiny.numbers(tiny.run(how, turned, SHORT)[0])
+class Backwards:
+    """An engine that serves silos one by one in the other order, and answers in name order as every engine does."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.served: list[tuple[str, str]] = []
+
+    def ask(self, exchange: Exchange) -> Iterator[Reply]:
+        replies: list[Reply] = []
+        for name in reversed(exchange.silos):
+            replies += self.engine.ask(dataclasses.replace(exchange, messages={name: exchange.messages[name]}))
+            self.served.append((exchange.kind, name))
+        yield from sorted(replies, key=lambda reply: reply.silo)
+
+    def commit(self, round_: int) -> None:
+        self.engine.commit(round_)
+
+    def restore(self, round_: int) -> None:
+        self.engine.restore(round_)
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+@pytest.mark.parametrize("how", SEVERAL)
+def test_the_order_in_which_silos_are_served_is_irrelevant(how: str, people: Federation) -> None:
+    """Nothing that one silo leaves behind (weights, statistics, modes, draws) reaches the next one."""
+    plain, _ = tiny.run(how, people, SHORT)
+    turned, loop = tiny.run(how, people, SHORT, wrap=Backwards)
+    assert [name for kind, name in loop.engine.served if kind == "train"][:3] == ["c", "b", "a"]
+    assert tiny.numbers(plain) == tiny.numbers(turned)
+
+
+def without_dropout(how: str) -> str:
+    """Dropout draws from a stream keyed by the silo's name."""
+    first, *others = how.split(" | ")
+    if method(first).parts and hasattr(method(first).parts[0], "head_dropout"):
+        settings = [one for one in (first.partition("(")[2].rstrip(")"), "head_dropout=0") if one]
+        first = f"{first.partition('(')[0]}({', '.join(settings)})"
+    return " | ".join([first, *others])
 
 
 @pytest.mark.parametrize("how", [how for how in SHARING if not set(how.split(" | ")) & ORDERED])
@@ -81,14 +124,14 @@ def test_names_of_silos_are_irrelevant(how: str, people: Federation) -> None:
     names = {"a": "z", "b": "m", "c": "d"}
     renamed = [dataclasses.replace(silo, name=names[silo.name]) for silo in people.silos]
     other = Federation(people.name, people.classes, tuple(renamed), people.unseen)
-    one, two = (tiny.run(how, silos, FULL_BATCH)[0].vector for silos in (people, other))
+    one, two = (tiny.run(without_dropout(how), silos, FULL_BATCH)[0].vector for silos in (people, other))
     # rounding may flip a sign-consistency bit of FPHL, and Adam on the server magnifies it where gradients are tiny
     close = torch.isclose(one, two, rtol=1e-3, atol=2e-4)
     fragile = any(word in how for word in ("heal", "fphl", "-ft"))
     assert close.float().mean() > (0.96 if fragile else 0.9999)
 
 
-@pytest.mark.parametrize("how", tiny.ALL)
+@pytest.mark.parametrize("how", SEVERAL)
 def test_partial_participation(how: str, people: Federation) -> None:
     sampling = "uniform" if len(how) % 2 else "size"  # both, over the catalogue
     training = dataclasses.replace(tiny.TRAINING, rounds=5, participation="2", sampling=sampling)
@@ -101,7 +144,7 @@ def test_partial_participation(how: str, people: Federation) -> None:
         assert math.isclose(sum(weights.values()), 1, abs_tol=1e-9)
 
 
-@pytest.mark.parametrize("how", tiny.ALL)
+@pytest.mark.parametrize("how", TRAINED)
 def test_the_learning_rate_of_a_round_is_the_scheduled_one_everywhere(how: str, people: Federation) -> None:
     """Silos and server alike: a first round of warm-up is a first round at a hundredth of the rate."""
     warming, slow = (

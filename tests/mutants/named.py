@@ -141,6 +141,49 @@ NAMED = (
         'covariance_type="diag"',
         f"{FEDGCR}::test_the_shape_of_a_cluster_is_the_one_that_was_asked_for",
     ),
+    # survivors of earlier samples
+    Named(
+        "the entropy of a prediction is a mean over classes",
+        "methods/batch_norms.py",
+        "logits.log_softmax(1)).sum(1).mean()",
+        "logits.log_softmax(1)).mean(1).mean()",
+        f"{FORMULAS}::test_mean_entropy_by_hand",
+    ),
+    Named(
+        "Tent adds up gradients",
+        "methods/parts/entropy_steps.py",
+        "silo.model.gradients.zero_()",
+        "pass",
+        f"{FORMULAS}::test_tent_forgets_the_gradient_of_the_batch_before",
+    ),
+    Named(
+        "SAM corrects the ascent too",
+        "methods/parts/sharpness_aware.py",
+        "gradient(silo, batch, corrections=False)",
+        "gradient(silo, batch, corrections=True)",
+        f"{FORMULAS}::test_corrections_apply_once_a_step",
+    ),
+    Named(
+        "HarmoFL's window is square in images that are not",
+        "methods/parts/amplitude_norm.py",
+        "window(batch.inputs.shape[-2], batch.inputs.shape[-1], self.window)",
+        "window(batch.inputs.shape[-2], batch.inputs.shape[-2], self.window)",
+        f"{FORMULAS}::test_a_window_of_images_that_are_not_square",
+    ),
+    Named(
+        "FedFV adds what it should take off",
+        "methods/parts/conflict_projection.py",
+        "mean - conflict * inner / square",
+        "mean + conflict * inner / square",
+        "test_server_formulas.py::test_fedfv_takes_off_what_points_against_an_earlier_round",
+    ),
+    Named(
+        "fine-tuning without epochs still asks",
+        "methods/parts/fine_tuning.py",
+        "return self.finetune_epochs > 0",
+        "return self.finetune_epochs >= 0",
+        f"{FORMULAS}::test_without_epochs_nothing_is_fine_tuned",
+    ),
 )
 
 

@@ -175,10 +175,6 @@ def tests_for(file: Path) -> list[str]:
     module = module_of(file)
     near = {module, *(module_of(part) for part in importers(file))} if module.startswith("methods") else {module}
     about = [str(test.relative_to(ROOT)) for test in test_files() if imports_of(test) & near]
-    if (ROOT / "tests" / "golden" / "check.py").exists() and any(
-        imports_of(rules) & near for rules in (ROOT / "tests" / "golden").glob("*.py")
-    ):
-        about.append("tests/golden/test_golden.py")
     units = [one for one in about if not one.startswith("tests/laws") and one not in LATE]
     late = [one for one in about if one in LATE]
     if not module.startswith("methods"):
@@ -190,8 +186,9 @@ def tests_for(file: Path) -> list[str]:
         if isinstance(node, ast.ClassDef)
     }
     using = [name for name, parts in recorded().items() if parts & classes][:14]
-    quick = ("tests/test_formulas.py", "tests/test_server_rules.py")
-    return list(dict.fromkeys([*quick, *numbers_of(using or FEW), *units, *late]))
+    quick = ("tests/test_formulas.py", "tests/test_server_formulas.py", "tests/test_server_rules.py")
+    golden = "tests/golden/test_golden.py::test_golden"  # by the text of a method, so no import tells which
+    return list(dict.fromkeys([*quick, *numbers_of(using or FEW), *units, golden, *late]))
 
 
 def numbers_of(names: Iterable[str]) -> list[str]:

@@ -1,0 +1,33 @@
+"""Which laws run on which methods where not all run on all: every entry under some laws, every law on some entries.
+
+A law takes one entry of `tiny.ALL` in so many, and neighbouring laws begin at neighbouring entries. It depends on
+names and their order alone, so that every machine and every run of a commit makes the same one.
+"""
+
+from __future__ import annotations
+
+import tiny
+
+# law -> of how many entries one is taken: the more a law costs, the fewer
+LAWS = {
+    "test_the_model_its_results_are_about_improves": 4,
+    "test_same_seed_same_numbers_other_seed_others": 4,
+    "test_the_order_in_which_silos_are_served_is_irrelevant": 4,
+    "test_names_of_silos_are_irrelevant": 4,
+    "test_partial_participation": 4,
+    "test_the_learning_rate_of_a_round_is_the_scheduled_one_everywhere": 4,
+    "test_bad_updates_are_left_out_named_and_counted": 4,
+    "test_a_silo_that_fails_half_way_remembers_nothing_of_it": 4,
+    "test_engines_agree_to_the_last_bit": 6,
+    "test_a_crash_at_any_stage_and_resume_gives_the_same_numbers": 8,
+}
+
+
+# few laws are about methods with one silo, without training or without a shared model
+RARE = ("fedproto(share_model=false)", "clip-zero-shot", "clip-lora", "clip-adapter", "vit-central", "local")
+
+
+def chosen(law: str, how: str) -> bool:
+    if how in RARE and law == "test_same_seed_same_numbers_other_seed_others":
+        return True
+    return (tiny.ALL.index(how) + list(LAWS).index(law)) % LAWS[law] == 0
