@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from fairsilo.core.part import Part
 from fairsilo.core.server import Server
 from fairsilo.data.federation import Federation
 from fairsilo.errors import StoppedError
+from fairsilo.methods.catalogue import CATALOGUE
+from fairsilo.methods.parts.server_tuning import ServerTuning
 from fairsilo.runs.folder import Store
 
 
@@ -71,3 +74,38 @@ def test_a_finished_run_is_not_concluded_again(people: Federation, tmp_path: Pat
 def test_a_conclusion_that_breaks_the_model_stops_the_run(people: Federation) -> None:
     with pytest.raises(StoppedError, match="made the global model not finite after the last round"):
         tiny.run(scaled(float("1e299")), people)
+
+
+def test_tuning_once_is_fedavg_until_the_last_round_and_then_one_tuning(people: Federation, tmp_path: Path) -> None:
+    how = "fedavg-ft(tuning=end, tuning_lr=0.01)"
+    plain, _ = tiny.run("fedavg", people)
+    once, loop = tiny.run(how, people, folder=tmp_path / "run")
+    every, _ = tiny.run("fedavg-ft(tuning_lr=0.01)", people)
+    last = tiny.TRAINING.rounds
+
+    def before(history: Any) -> list[float]:
+        return [row["loss"] for row in history.rows if row["round"] < last]
+
+    assert before(once) == pytest.approx(before(plain), rel=1e-4)
+    assert before(every) != pytest.approx(before(plain), rel=1e-2)
+    changed = (once.vector - plain.vector)[: loop.server.layout.parameters]
+    assert changed.norm() > 0.05
+    losses = [sum(row["loss"] for row in global_rows(run, last)) for run in (once, plain)]
+    assert losses[0] != pytest.approx(losses[1], rel=1e-2)  # the evaluation saw the tuned model
+    again, _ = tiny.run(how, people, folder=tmp_path / "run")
+    assert torch.equal(again.vector, once.vector)
+
+
+def test_tuning_once_starts_from_the_last_mean(people: Federation) -> None:
+    """In a run of one round, tuning after the round and after the last one is the same."""
+    one_round = dataclasses.replace(tiny.TRAINING, rounds=1)
+    vectors = [tiny.run(f"fedavg-ft(tuning={when})", people, one_round)[0].vector for when in ("round", "end")]
+    torch.testing.assert_close(*vectors)
+
+
+def test_when_each_method_tunes() -> None:
+    found = {
+        name: next(part.tuning for part in CATALOGUE[name].make().parts if isinstance(part, ServerTuning))
+        for name in ("fedavg-ft", "fedprox-ft", "fedclip-ft", "fedot-ft")
+    }
+    assert found == {"fedavg-ft": "round", "fedprox-ft": "round", "fedclip-ft": "end", "fedot-ft": "end"}

@@ -65,7 +65,7 @@ def settings(how: str) -> dict[str, object]:
     }
 
 
-TUNED = ("fedavg-ft", "fedprox-ft", "fedclip-ft", "fedag")  # on synthetic images, at the server
+TUNED = ("fedavg-ft", "fedprox-ft", "fedclip-ft", "fedot-ft", "fedag")  # on synthetic images, at the server
 ON_VIT = [
     "vpt",
     "vpt | afl(step_size=0.1, carry=false, start=samples)",
@@ -75,7 +75,7 @@ ON_VIT = [
     "vpt | fedsam",
     "vpt | fedmix(group=2)",
     "fedgr",
-    "fedgc(under=received)",
+    "fedgc(under=local)",
     "fedgcr",
     "fedgcr(variant=released)",
     "vit-central",
@@ -95,6 +95,7 @@ ON_CLIP = [
     "clip-lora",
     "clip-per-domain",
     "fedot",
+    "fedot-ft",
     "fedag",
 ]
 

@@ -147,7 +147,7 @@ def test_the_catalogue_says_that_a_token_of_a_silos_style_may_be_sent() -> None:
     told = {
         one.name: [line for line in one.describe()["sends"] if "textual-inversion token" in line] for one in ENTRIES
     }
-    for name in ("fedag", "fedclip-ft", "fedavg-ft", "fedprox-ft"):
+    for name in ("fedag", "fedclip-ft", "fedot-ft", "fedavg-ft", "fedprox-ft"):
         assert len(told[name]) == 1
     assert not told["fedclip"]
     assert not told["fedavg"]

@@ -12,10 +12,21 @@ from fairsilo.core.messages import MODEL, Message, Number, Reply
 from fairsilo.core.round import close_round
 from fairsilo.core.server import Server
 from fairsilo.core.vectors import BUFFER, PARAMETER, Layout, Slot
+from fairsilo.errors import FairsiloError
 from fairsilo.methods.text import method
 
 LAYOUT = Layout([Slot("w", (3,), PARAMETER), Slot("v", (1,), PARAMETER), Slot("mean", (2,), BUFFER)], torch.float64)
-RULES = ("fedavg", "q-ffl", "afl", "afl(carry=false)", "term", "term(official=true)", "fedfv", "fedfv(tau=2)")
+RULES = (
+    "fedavg",
+    "q-ffl",
+    "q-ffl(form=normalised)",
+    "afl",
+    "afl(carry=false)",
+    "term",
+    "term(official=true)",
+    "fedfv",
+    "fedfv(tau=2)",
+)
 RULES += (
     "grace-server",
     "grace-server(granularity=tensors)",
@@ -80,6 +91,30 @@ def test_q_ffl_says_when_it_hardly_moves() -> None:
         reach = 3.0 if said else 0.001
         warming.close(a=[reach, 0.0, 0.0, 0.0], b=[0.0, reach, 0.0, 0.0], c=[0.0, 0.0, reach, 0.0])
         assert len(warming.server.notes) == said
+
+
+def test_q_ffls_step_by_hand_with_its_own_constant() -> None:
+    """q = 2, L = 4, F = (1, 2), ||D||^2 = (1, 4): h = 2 F ||L D||^2 + L F^2 = (36, 272), so D counts 4 (1, 4) / 308."""
+    moved = Given("q-ffl(q=2, lipschitz=4)").close({"a": 1.0, "b": 2.0}, a=[1.0, 0, 0, 0], b=[0, 2.0, 0, 0])
+    assert moved[:2].tolist() == pytest.approx([4 / 308, 2 * 16 / 308])
+    default, same = Given("q-ffl"), Given("q-ffl(lipschitz=10)")  # the rate is 0.1
+    one, other = (given.close({"a": 1.0, "b": 2.0}, a=[1.0, 0, 0, 0], b=[0, 2.0, 0, 0]) for given in (default, same))
+    torch.testing.assert_close(one, other)
+
+
+def test_q_ffl_normalised_by_hand() -> None:
+    """F^q = (1, 4, 16) sums to 21; with q = 0 it is the plain mean; lengths of changes do not count."""
+    changes = {"a": [3.0, 0.0, 0.0, 0.0], "b": [0.0, 3.0, 0.0, 0.0], "c": [0.0, 0.0, 300.0, 0.0]}
+    losses = {"a": 1.0, "b": 2.0, "c": 4.0}
+    given = Given("q-ffl(form=normalised, q=2)")
+    moved = given.close(losses, **changes)
+    assert moved[:3].tolist() == pytest.approx([3 / 21, 12 / 21, 4800 / 21])
+    assert sum(given.server.weights.values()) == pytest.approx(1)
+    assert not given.server.notes
+    plain = Given("q-ffl(form=normalised, q=0)").close(losses, **changes)
+    assert plain[:3].tolist() == pytest.approx([1, 1, 100])
+    with pytest.raises(FairsiloError, match="has no effect with form=normalised"):
+        method("q-ffl(form=normalised, lipschitz=2)")
 
 
 @pytest.mark.parametrize("how", RULES)

@@ -265,11 +265,14 @@ def weighted_mean(rows: Tensor, weights: Tensor) -> Tensor:
     return result
 
 
-def gram(rows: Tensor) -> Tensor:
-    """All inner products of the rows, accumulated in float64 block by block (no float64 copy of the matrix)."""
+def gram(rows: Tensor, mask: Tensor | None = None) -> Tensor:
+    """All inner products of the rows, accumulated in float64 block by block (no float64 copy of the matrix); of the
+    entries where a mask is set, if one is given."""
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
     for start in range(0, rows.shape[1], _BLOCK):
         block = rows[:, start : start + _BLOCK].double()
+        if mask is not None:
+            block *= mask[:, start : start + _BLOCK]
         total += block @ block.T
     return total
 

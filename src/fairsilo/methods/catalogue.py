@@ -270,8 +270,9 @@ ENTRIES = (
     Entry(
         "fedclip-ft",
         "FedCLIP-ft",
-        "FedCLIP, and the server fine-tunes the adapter on data of its own.",
+        "FedCLIP, and after the last round the server fine-tunes the adapter on data of its own.",
         (ImageAdapter, ServerTuning),
+        settings={"tuning": "end"},
         model="tiny-clip",
     ),
     Entry(
@@ -305,6 +306,14 @@ ENTRIES = (
         "FedOT",
         "Silos train the ends of CLIP's image encoder through an emulator of its middle.",
         (Offsite,),
+        model="tiny-clip",
+    ),
+    Entry(
+        "fedot-ft",
+        "FedOT-ft",
+        "FedOT, and after the last round the server fine-tunes the ends on data of its own.",
+        (Offsite, ServerTuning),
+        settings={"tuning": "end"},
         model="tiny-clip",
     ),
     Entry(

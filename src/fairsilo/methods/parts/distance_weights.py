@@ -2,7 +2,9 @@
 
 A silo whose (masked) update is long is far from the global model and gets more weight, with momentum. `released` sums
 the norms of the tensors and keeps weights un-normalised between rounds, so that late rounds change them little;
-`paper` takes the squared norm of the whole update and normalises every round.
+`paper` takes the squared norm of the whole update and normalises every round. Both stand in for the paper's own
+objective, that the new model be equally far from all local ones (its eq. 10), which it calls expensive; `solver=exact`
+solves that: one pass over the updates, then a quadratic programme with a variable per silo.
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates, named
+from fairsilo.core.vectors import gram
+from fairsilo.errors import FairsiloError
+from fairsilo.methods.simplex import equal_distances
 
 
 @dataclass(frozen=True)
 class DistanceWeights(Part):
-    """dp_i <- (1 - beta) dp_i + beta d_i / sum_j d_j; p_i <- p_i + dp_i; normalised."""
+    """dp_i <- (1 - beta) dp_i + beta d_i / sum_j d_j; p_i <- p_i + dp_i; normalised. Exact: p of least variance."""
 
     name = "distance-weights"
     about = About(
@@ -34,8 +39,41 @@ class DistanceWeights(Part):
 
     beta: float = setting(0.4, "how fast the momentum follows the distances; 0 keeps the weights", low=0, high=1)
     variant: str = setting("released", "as the authors' code or as printed", choices=("released", "paper"))
+    solver: str = setting(
+        "momentum",
+        "weights that follow distances, or those that make distances equal (exact)",
+        choices=("momentum", "exact"),
+    )
+    ridge: float = setting(0.1, "of the exact solver: how strongly weights are drawn to the silos' shares", low=0)
+    momentum: float = setting(0.0, "of the exact solver: share of the round before in the weights", low=0, high=0.99)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        idle = ("ridge", "momentum") if self.solver == "momentum" else ("beta",)
+        for key in idle:
+            if getattr(self, key) != type(self).__dataclass_fields__[key].default:
+                raise FairsiloError(f"{self.name}.{key} has no effect with solver={self.solver}")
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        return (
+            self._exact(server, updates, weights) if self.solver == "exact" else self._follow(server, updates, weights)
+        )
+
+    def _exact(self, server: Server, updates: Updates, shares: Tensor) -> Tensor:
+        """The solution of this round, mixed with the weights of the round before; a newcomer had its share."""
+        memory, mask = server.memory.of(self), server.facts.get("mask")
+        found = equal_distances(gram(updates.parameters, mask).cpu(), shares, self.ridge)
+        kept: dict[str, float] = dict(memory.get("weights", {}))
+        if self.momentum and kept:
+            pairs = zip(updates.silos, shares.tolist(), strict=True)
+            before = torch.tensor([kept.get(name, share) for name, share in pairs], dtype=torch.float64)
+            if before.sum() > 0:
+                found = self.momentum * before / before.sum() + (1 - self.momentum) * found
+        memory["weights"] = {**kept, **named(updates.silos, found)}
+        return found
+
+    def _follow(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        """The momentum rule."""
         memory, released = server.memory.of(self), self.variant == "released"
         kept: dict[str, float] = dict(memory.get("weights", {}))
         momenta: dict[str, float] = dict(memory.get("momenta", {}))

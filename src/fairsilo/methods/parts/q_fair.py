@@ -1,6 +1,9 @@
 """q-FFL by q-FedAvg (Li et al., ICLR 2020). Differs from FedAvg by coefficients that grow with a silo's loss.
 
-Loss and gradient are of the received model, before local training. The coefficients need not sum to 1.
+Loss and gradient are of the received model, before local training. The coefficients of the paper's form need not sum to
+1: its estimate of curvature grows with the square of the local change, so that with momentum, Adam or tens of local
+steps it moves by a few percent of the mean change and hardly learns. `form=normalised` keeps its weights F^q and
+divides by their sum instead.
 """
 
 from __future__ import annotations
@@ -17,17 +20,21 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import squared_norms
+from fairsilo.errors import FairsiloError
 from fairsilo.methods.received_loss import RECEIVED_LOSS, measure_received, received_losses, report_received
 
 
 @dataclass(frozen=True)
 class QFair(Part):
-    """W <- W - sum_i F_i^q g_i / sum_i h_i with g_i = (W - w_i)/eta; buffers take the plain mean."""
+    """W <- W - sum_i F_i^q g_i / sum_i h_i with g_i = L (W - w_i), L = 1/eta; buffers take the plain mean."""
 
     name = "q-fair"
     about = About(
         paper="Li et al., Fair Resource Allocation in Federated Learning, ICLR 2020",
-        formula="h_i = q F_i^(q-1) ||g_i||^2 + F_i^q/eta;  W <- W - (sum_i F_i^q g_i)/(sum_i h_i)",
+        formula=(
+            "g_i = L (W - w_i);  h_i = q F_i^(q-1) ||g_i||^2 + L F_i^q;  W <- W - (sum_i F_i^q g_i)/(sum_i h_i);  "
+            "normalised: W <- W + (sum_i F_i^q (w_i - W))/(sum_i F_i^q)"
+        ),
         sends=(
             RECEIVED_LOSS,
             EACH_UPDATE,
@@ -37,6 +44,17 @@ class QFair(Part):
     does = frozenset({"decides-weights"})
 
     q: float = setting(1.0, "0 is the plain mean; the larger, the more a high loss counts", low=0)
+    form: str = setting(
+        "paper", "step: by the paper's estimate of curvature, or weights that sum to 1", choices=("paper", "normalised")
+    )
+    lipschitz: float | None = setting(
+        None, "constant L of the paper's form; by default 1 / the local learning rate", low=0, open_low=True
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.form == "normalised" and self.lipschitz is not None:
+            raise FairsiloError(f"{self.name}.lipschitz is of the paper's form and has no effect with form=normalised")
 
     def begin(self, silo: Silo) -> None:
         measure_received(silo)
@@ -45,12 +63,15 @@ class QFair(Part):
         report_received(silo, update)
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        losses = received_losses(updates)
+        if self.form == "normalised":
+            return normalised(losses, self.q)
         squares = squared_norms(updates.parameters).cpu()
-        found = q_coefficients(received_losses(updates), squares, self.q, server.training.at(server.round).lr)
+        found = q_coefficients(losses, squares, self.q, self.lipschitz or 1 / server.training.at(server.round).lr)
         if server.round == server.training.lr_warmup + 1 and found.sum() < 0.1:
             server.note(
                 f"q-FFL moves by {float(found.sum()):.1%} of the mean change: long local changes count as curvature, "
-                "and a smaller q or fewer local steps shorten it less"
+                "and form=normalised, a smaller q or fewer local steps shorten it less"
             )
         return found
 
@@ -61,8 +82,13 @@ class QFair(Part):
         return direction
 
 
-def q_coefficients(losses: Tensor, squared_changes: Tensor, q: float, lr: float) -> Tensor:
-    """Coefficients of the changes D_i = w_i - W: F^q / (eta sum h), with ||g||^2 = ||D||^2 / eta^2."""
+def q_coefficients(losses: Tensor, squared_changes: Tensor, q: float, lipschitz: float) -> Tensor:
+    """Coefficients of the changes D_i = w_i - W: L F^q / sum h, with ||g||^2 = L^2 ||D||^2."""
     losses = losses + 1e-10
-    curvature = q * losses.pow(q - 1) * squared_changes / lr**2 + losses.pow(q) / lr
-    return losses.pow(q) / lr / curvature.sum()
+    curvature = q * losses.pow(q - 1) * squared_changes * lipschitz**2 + lipschitz * losses.pow(q)
+    return lipschitz * losses.pow(q) / curvature.sum()
+
+
+def normalised(losses: Tensor, q: float) -> Tensor:
+    """F_i^q / sum_j F_j^q, by logarithms: a high power of a small loss would vanish."""
+    return torch.softmax(q * (losses + 1e-10).log(), 0)

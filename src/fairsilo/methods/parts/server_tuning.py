@@ -1,4 +1,5 @@
-"""Fine-tuning on the server after each aggregation, on data given to it (FedAG's -ft baselines)."""
+"""Fine-tuning on the server, on data given to it (FedAG's -ft baselines): after each aggregation (FedAvg-ft and
+FedProx-ft), or once, after the last round and before its evaluation (FedCLIP-ft and FedOT-ft)."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class ServerTuning(Part):
     )
     needs = frozenset({"server-data"})
 
-    tuning_epochs: int = setting(3, "epochs on the server's data a round", low=0)
+    tuning: str = setting("round", "when: after every round, or once, after the last", choices=("round", "end"))
+    tuning_epochs: int = setting(3, "epochs on the server's data each time", low=0)
     tuning_lr: float = setting(1e-4, "of Adam on the server", low=0, open_low=True)
     tuning_batch: int = setting(32, "samples a step on the server", low=2)
 
@@ -38,12 +40,24 @@ class ServerTuning(Part):
             raise FairsiloError(f"{self.name} trains the whole model, and some tensors never leave their silo")
 
     def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+        if self.tuning == "end":
+            return direction
+        start = server.vector.clone()
+        start[: len(direction)] += direction
+        return self._tuned(server, start)[: len(direction)] - server.vector[: len(direction)]
+
+    def conclude(self, server: Server) -> None:
+        if self.tuning == "end":
+            floats, vector = server.layout.floats, server.vector.clone()
+            vector[:floats] = self._tuned(server, server.vector)[:floats]
+            server.vector = vector
+
+    def _tuned(self, server: Server, start: Tensor) -> Tensor:
+        """The model after epochs of Adam on the server's data."""
         assert server.network is not None
         assert server.data is not None
         assert server.task is not None
         model, data = server.module or server.network(), server.data
-        start = server.vector.clone()
-        start[: len(direction)] += direction
         model.load(start)
         model.train()
         optimizer = torch.optim.Adam([model.parameters], lr=self.tuning_lr, fused=True)
@@ -57,4 +71,4 @@ class ServerTuning(Part):
                 prediction = as_output(model.module(inputs)).prediction
                 server.task.loss(prediction, targets.to(inputs.device)).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
-        return model.read()[: len(direction)] - server.vector[: len(direction)]
+        return model.read()
