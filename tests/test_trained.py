@@ -194,7 +194,12 @@ def test_a_new_silo_joins_by_the_methods_own_rule(how: str, packed: Path, pictur
     assert found["personal"]["test"]["metric"] > 0.4
     own = trained.evaluate({"clinic": new}, "clinic", "last")
     assert own[0]["samples"] == 60
+    with pytest.raises(FairsiloError, match=r"'clinic' has joined already, and .* is its model; choose another name"):
+        trained.personalise("clinic", new)
+    kept = Path(found["model"]).read_bytes()
+    Path(found["model"]).unlink()
     again = Trained(tmp_path / "r").personalise("clinic", new)
+    assert Path(again["model"]).read_bytes() == kept
     assert again == found
     if how == "iop-fl":
         assert {row["model"] for row in trained.evaluate({"x": new})} == {"global", "adapted"}

@@ -29,7 +29,7 @@ class QuorumError(StoppedError):
 def file_problem(problem: OSError) -> str:
     """A sentence about a file that cannot be read or written, and what was noted with it."""
     reason = problem.strerror or str(problem) or type(problem).__name__
-    where = f"{problem.filename}: " if problem.filename is not None else ""
+    where = f"cannot read or write {problem.filename}: " if problem.filename is not None else ""
     return "; ".join([f"{where}{reason}", *getattr(problem, "__notes__", ())])
 
 

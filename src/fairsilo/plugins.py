@@ -45,6 +45,8 @@ def imported(text: str, what: str) -> Any:
             found = getattr(found, attribute)
     except (ImportError, AttributeError, ValueError, TypeError, SyntaxError) as problem:
         raise FairsiloError(f"{what} {text!r} cannot be imported: {problem}") from problem
+    except Exception as problem:  # the module's own code may raise anything
+        raise FairsiloError(f"{what} {text!r} cannot be imported: {type(problem).__name__}: {problem}") from problem
     return found
 
 

@@ -20,10 +20,10 @@ class ProgressListener:
         self.losses: dict[str, float] = {}
         self.begun = time.perf_counter()
         self.bar = Progress(
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),  # names of methods and silos are no markup
             BarColumn(bar_width=24),
             TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
-            TextColumn("{task.fields[doing]}"),
+            TextColumn("{task.fields[doing]}", markup=False),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -46,14 +46,14 @@ class ProgressListener:
             self.method = event.text
             self.bar.reset(self.task, total=event.rounds, description=event.text, doing="", visible=True)
         elif event.kind == "note":
-            self.bar.console.print(f"{self.method}: {event.text}", markup=False)
+            self._say(f"{self.method}: {event.text}")
         elif event.kind == "start":
             self.bar.update(self.task, completed=event.round)
             self.begun = time.perf_counter()
         elif event.kind == "reply":
             self._reply(event)
         elif event.kind == "failed":
-            self.bar.console.print(f"round {event.round}: silo {event.silo} left out ({event.text})", markup=False)
+            self._say(f"round {event.round}: silo {event.silo} left out ({event.text})")
         elif event.kind == "round":
             self.bar.update(self.task, completed=event.round)
             self._line(event)
@@ -68,10 +68,12 @@ class ProgressListener:
 
     def _line(self, event: Event) -> None:
         if event.text:
-            self.bar.console.print(f"{self.method}, round {event.round}: {event.text}", markup=False)
+            self._say(f"{self.method}, round {event.round}: {event.text}")
         if not self.console.is_terminal:
             mean = sum(self.losses.values()) / max(len(self.losses), 1)
             spent = time.perf_counter() - self.begun
-            said = f"{self.method}: round {event.round}/{event.rounds}, training loss {mean:.3f}, {spent:.0f} s"
-            self.bar.console.print(said, markup=False)
+            self._say(f"{self.method}: round {event.round}/{event.rounds}, training loss {mean:.3f}, {spent:.0f} s")
         self.losses = {}
+
+    def _say(self, line: str) -> None:
+        self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,7 +57,18 @@ def write_model(path: Path, vector: Tensor, layout: Layout) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.detach().cpu().contiguous() for key, value in layout.views(vector).items()}
     with replacing(path) as beside:
-        save_file(tensors, beside, metadata={"layout": json.dumps(layout.describe())})
+        _save(tensors, beside, metadata={"layout": json.dumps(layout.describe())})
+
+
+def _save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
+    """As safetensors; a full disk is an `OSError` of the system here as everywhere else."""
+    try:
+        save_file(tensors, path, metadata=metadata)
+    except SafetensorError as problem:
+        found = re.search(r"\(os error (\d+)\)", str(problem))
+        if found is None:
+            raise
+        raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from problem
 
 
 def write_tree(path: Path, tree: Tree) -> None:
@@ -77,7 +89,7 @@ def write_tree(path: Path, tree: Tree) -> None:
         raise TypeError(f"{place} is a {type(value).__name__}; only tensors, numbers and texts can be kept")
 
     shape = plain(tree, "")
-    save_file(tensors or {"empty": torch.empty(0)}, path, metadata={"tree": json.dumps(shape)})
+    _save(tensors or {"empty": torch.empty(0)}, path, metadata={"tree": json.dumps(shape)})
 
 
 def read_tree(path: Path) -> dict[str, Any]:

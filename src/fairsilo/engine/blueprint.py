@@ -16,7 +16,7 @@ from fairsilo.core import streams
 from fairsilo.core.messages import Request
 from fairsilo.core.method import Method
 from fairsilo.core.needs import Facts
-from fairsilo.core.output import aligned, as_output
+from fairsilo.core.output import Output, aligned, as_output
 from fairsilo.core.roster import Roster
 from fairsilo.core.samples import SiloData
 from fairsilo.core.silo import Memory, Silo, prepare
@@ -127,7 +127,7 @@ class Blueprint:
         if own:
             self._check_size(own.module, "the server's model", roster)
         blank = torch.zeros(1, *roster.shape, dtype=getattr(torch, roster.dtype))
-        output = as_output(model.module(prepare(blank, torch.device(self.device), model.layout.dtype)))
+        output = self._tried(model.module, prepare(blank, torch.device(self.device), model.layout.dtype))
         features = output.features
         without = tuple(member.name for member in roster.silos if not member.validation)
         staged = isinstance(model.module, Staged)
@@ -144,6 +144,18 @@ class Blueprint:
             trained_alignment=features is not None and aligned(output).requires_grad,
         )
         self.method.check(facts)
+
+    def _tried(self, module: nn.Module, sample: Tensor) -> Output:
+        """What the network makes of one sample; what it raises is told in a sentence, before anything is written."""
+        try:
+            return as_output(module(sample))
+        except FairsiloError:
+            raise
+        except Exception as problem:
+            shape = "x".join(map(str, sample.shape[1:]))
+            raise FairsiloError(
+                f"model {self.model!r} raised {type(problem).__name__} on an input of {shape}: {problem}"
+            ) from problem
 
     def _check_size(self, module: nn.Module, whose: str, roster: Roster) -> None:
         wanted = next((one.image_size for one in module.modules() if isinstance(one, Backbone)), None)

@@ -16,6 +16,7 @@ import types
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads in an unknown state
         self.pipe, far = context.Pipe()
         self.process = context.Process(target=_serve, args=(far,), daemon=True)
-        with _without_main():
+        with _without_main(), _deaf_to_interrupts():
             self.process.start()
         far.close()
         self.setup: object = None  # what it was last set up with
@@ -223,9 +224,26 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Start a process that Ctrl-C never reaches, not even while it imports torch: the parent ends its workers.
+
+    A signal that is blocked here is blocked in the child as well; the parent gets it afterwards.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # the first start of a worker starts it, and that would unblock the signal again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _serve(pipe: Connection) -> None:
     """The worker: set up when asked, answer requests, end when the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent too, which ends its workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # where the signal could not be blocked before
     host: Host | None = None
     pipe.send(_READY)
     while True:

@@ -22,8 +22,12 @@ def build(name: str, classes: int, channels: int, seed: int) -> nn.Module:
     with streams.ambient(seed, "initial weights"):
         try:
             module = make(classes, channels)
+        except FairsiloError:
+            raise
         except TypeError as problem:
             raise FairsiloError(f"model {name!r} cannot be called with (classes, channels): {problem}") from problem
+        except Exception as problem:
+            raise FairsiloError(f"model {name!r} raised {type(problem).__name__}: {problem}") from problem
     if not isinstance(module, nn.Module):
         raise FairsiloError(f"model {name!r} gave a {type(module).__name__}; it must return a torch.nn.Module")
     return module

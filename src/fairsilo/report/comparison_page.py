@@ -182,7 +182,7 @@ def heat(content: Content, grid: Mapping[str, Sequence[str]]) -> str:
     marks = "Bold is the best of its row (R) or of its column (C); the stronger the shade, the better."
     guessed = {name for name in content["methods"] if any(chance_of_runs(content, name))}
     if guessed:
-        marks += f" Neither shaded nor best: {CHANCE}."
+        marks += f" A result at chance is neither shaded nor ranked. {CHANCE}."
     if len(content["seeds"]) == 1:
         marks += " One seed: a small difference may be chance."
     average = {name: over_runs(content, name, "mean") for name in content["methods"]}

@@ -18,6 +18,7 @@ from fairsilo.report.blocks import (
     figure,
     figures,
     heads,
+    image,
     kind_of,
     listed,
     pair,
@@ -211,8 +212,8 @@ def interval_words(found: Mapping[str, Any], tested: str) -> str:
     if found["interval"] is None:
         return ""
     return paragraph(
-        f"{low_to_high(found['interval'])} is the 95 % interval (Wilson) from the size of {tested}. It is about this "
-        "model; another seed gives another one."
+        f"{low_to_high(found['interval'])} is the 95 % interval (Wilson) from the size of {tested}; another seed "
+        "may fall outside it"
     )
 
 
@@ -301,13 +302,16 @@ def fairness(run: Run, baseline: Run | None) -> str:
     worst, best = (choose(known, key=lambda name: float(known[name][about])) for choose in (min, max))
     other = baseline.summary["fairness"][about] if baseline else {}
     guessed = found.get("at_chance") or other.get("at_chance")
+    warning = "An even result at chance level is not fair: it is equally bad everywhere."
+    if baseline and not found.get("at_chance"):
+        warning = f"Not compared with {baseline.method}, which is at chance level: there an even result is not fair."
     return card(
         "Fairness",
         question,
         f"{points(found['std_silos'])} <small>points around {share(found['mean'])}</small>",
         "" if guessed else against(found["std_silos"], other.get("std_silos"), baseline, spread=True),
         guessing_words(found),
-        paragraph("An even result at chance level is not fair: it is equally bad everywhere.") if guessed else "",
+        paragraph(warning) if guessed else "",
         paragraph(f"{words}, around their mean; lower is more even"),
         paragraph(f"worst {worst} {share(known[worst][about])}, best {best} {share(known[best][about])}"),
     )
@@ -359,10 +363,10 @@ def results_cells(silo: Mapping[str, Any]) -> str:
     found = [(shared, kind), (share(silo.get("personal")), "personal")]
     drawn = ""
     for place, (value, model) in enumerate(found):
-        mark = f" {GUESSED}" if model in guessed else ""
         below = f"<small>{low_to_high(intervals[model])}</small>" if intervals.get(model) else ""
+        below += f"<small>{GUESSED}</small>" if model in guessed else ""
         first = " first" if place == 0 else ""
-        drawn += f'<td class="number{first}">{text(value + mark)}{below}</td>'
+        drawn += f'<td class="number{first}">{text(value)}{below}</td>'
     return drawn + cells([plain(silo.get("gap"))])
 
 
@@ -372,7 +376,7 @@ def diagnostics(diagrams: Sequence[Drawn]) -> str:
     if not diagrams:
         return ""
     drawn = "".join(
-        figure(one.title, one.svg, caption=one.about).replace(
+        figure(one.title, image(one.svg, one.title), caption=one.about).replace(
             "<figure>", '<figure class="wide">' if one.wide else "<figure>"
         )
         for one in diagrams

@@ -75,7 +75,8 @@ def compare(
                         _check_cell(inside, cell)
                         start_folder(inside, cell, objects)
                         result = run_one(cell, federation, inside, listener, engine_for, shelf, objects)
-                    cells.append({"method": name, "held_out": named, "seed": seed, "summary": result.summary})
+                    found = {"method": name, "held_out": named, "seed": seed, "summary": result.summary}
+                    cells.append({**found, "folder": str(inside.relative_to(folder)), "model": cell.model})
     comparison = Comparison(folder, names, tuple(domains), seeds, tuple(cells), grid, config.as_dict(base))
     Store(folder).write_json("comparison.json", comparison.as_dict())
     return comparison

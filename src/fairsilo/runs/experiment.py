@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import re
+import shlex
 import shutil
 import time
 import uuid
@@ -141,7 +142,7 @@ def _run_both(
             page(folder)
             raise
         except (KeyboardInterrupt, OSError) as problem:
-            problem.add_note(f"`fairsilo resume {folder}` goes on from the last complete round")
+            problem.add_note(f"`fairsilo resume {shlex.quote(str(folder))}` goes on from the last complete round")
             raise
     page(folder)
     return result

@@ -235,6 +235,11 @@ class Trained:
         self._check_shape(domain.inputs)
         if name in self.silos:
             raise FairsiloError(f"{self.folder} has a silo {name!r} already; choose another name with --name")
+        kept = self.store.model_path(("personal", "last", name))
+        if kept.exists():
+            raise FairsiloError(
+                f"{name!r} has joined already, and {kept} is its model; choose another name with --name"
+            )
         for key, share in (("--validation", validation), ("--test", test)):
             if not 0 <= share < 1:
                 raise FairsiloError(f"{key} is {share:g}; it must be a share from 0 to below 1")

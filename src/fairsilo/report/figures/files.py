@@ -20,7 +20,7 @@ from fairsilo.runs.folder import Store
 
 
 class Drawn(NamedTuple):
-    """A figure found in a folder; the drawing can stand in a page as it is."""
+    """A figure found in a folder, whoever put it there."""
 
     name: str
     title: str
