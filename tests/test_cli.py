@@ -190,7 +190,7 @@ def test_compare_pairs_methods_and_resumes_cells(here: Path, packed: Path, capsy
         (["run", "method=ga | faa"], "both decide the aggregation weights"),
         (["run", "data.folder=nowhere"], "nowhere"),
         (["run", "data=mnist"], "mnist"),
-        (["run", "engine.precision=bfloat16"], "engine.precision=bfloat16 is for GPUs"),
+        (["run", "model=tiny-vit", "engine.precision=bfloat16"], "engine.precision=bfloat16 is for GPUs"),
         (["run", "model=resnet"], "unknown model 'resnet'; did you mean 'resnet-10'?"),
         (["run", "held_out=moon"], "which is no domain of glyphs; known: photo, print, scan, sketch, street"),
         (["run", "-c", "absent.yaml"], "cannot read the configuration absent.yaml"),

@@ -12,14 +12,20 @@ import torch
 import tiny
 from fairsilo import config
 from fairsilo.config import Experiment
+from fairsilo.core.samples import SiloData, Split
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
-from fairsilo.data.federation import federate
+from fairsilo.data.federation import Federation, federate
 from fairsilo.errors import FairsiloError
 from fairsilo.runs import experiment
 from fairsilo.runs.comparison import read_plan
 from fairsilo.runs.effects import RULES, refuse_idle
 
 PEOPLE = tiny.federation()
+FLAT = Federation(
+    "flat",
+    ("0",),
+    (SiloData("a", "a", *[Split(torch.zeros(2, 5), torch.zeros(2, dtype=torch.long)) for _ in range(3)]),),
+)
 SETTLED = dataclasses.replace(PEOPLE, settled=("data.test", "data.validation"))
 PACKED = "data.packed=somewhere"
 
@@ -35,6 +41,7 @@ CASES: list[tuple[str, dict[str, Any], list[str], str, dict[str, Any], list[str]
     ("data.seed=3", {"by_hand": True}, [], "not rendered", {"federation": SETTLED}, []),  # glyphs are rendered
     ("data.seed=3", {"federation": SETTLED}, [PACKED], "not rendered", {}, [PACKED, "data.silos_per_domain=2"]),
     ("data.seed=3", {"by_hand": True}, [], "not rendered", {"by_hand": True}, ["data.synthetic=glyphs"]),
+    ("data.augment=flip", {"federation": FLAT}, [], "no images", {}, []),
     ("data.synthetic_share=0.5", {}, [], "names no generator", {}, ["data.synthetic=folder:x"]),
     ("data.synthetic_bad=0.5", {}, [], "names no generator", {}, ["data.synthetic=glyphs"]),
     ("data.synthetic_bad=0.5", {}, ["data.synthetic=folder:x"], "only images that", {}, ["data.synthetic=glyphs"]),

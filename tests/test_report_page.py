@@ -356,6 +356,22 @@ def test_without_validation_rows(tmp_path: Path) -> None:
     assert "source-validation was asked for, but its data are missing" in content
 
 
+def test_what_the_data_lack_stands_at_the_top(tmp_path: Path) -> None:
+    evaluate = {**EVALUATE, "metric": "balanced-accuracy"}
+    content = read(make(tmp_path / "run", evaluate=evaluate, notes=["silo 'b<i>' has no test sample of 'x'"]))
+    head = content.partition("<section")[0]
+    assert "silo 'b<i>' has no test sample of 'x'" in words(head)
+    assert "balanced accuracy, over the classes present" in words(head)
+
+
+def test_the_page_chooses_rounds_by_the_metrics_direction(tmp_path: Path) -> None:
+    evaluate = {**EVALUATE, "selection": "source-validation"}
+    for higher, chosen in ((True, 6), (False, 1)):  # the metric of these rows grows from round to round
+        metric = {"name": "error", "higher_is_better": higher}
+        run = read_run(make(tmp_path / str(higher), evaluate=evaluate, metric=metric))
+        assert run.summary["rounds"] == [chosen]
+
+
 def test_failures_and_notes_are_listed(tmp_path: Path) -> None:
     failure = {"silo": "photo", "exchange": "train", "kind": "not finite", "detail": "the update is not finite"}
     extra: dict[int, dict[str, Any]] = {n: {"notes": ["FAA: clipped"]} for n in (2, 3, 5)}

@@ -22,6 +22,7 @@ from fairsilo.report.blocks import (
     kind_of,
     listed,
     pair,
+    panel,
     paragraph,
     points,
     ranges,
@@ -65,6 +66,7 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
         info.get("about", "global"),
         rules.get("selection", "last"),
         int(rules.get("ddof", 0)),
+        higher=bool((info.get("metric") or {}).get("higher_is_better", True)),
         metric=str(rules.get("metric", "accuracy")),
         counts=Roster.from_dict(info["roster"]).tested if "roster" in info else None,
     )
@@ -138,7 +140,7 @@ def header(run: Run, baseline: Run | None) -> str:
         ("Silos", len(run.silos) or "–"),
         ("Rounds", planned if run.done == planned else f"{run.done} of {planned}"),
         ("Seed", run.config.get("seed", "–")),
-        ("Metric", run.metric),
+        ("Metric", f"{run.metric}, over the classes present" if run.metric.startswith("balanced") else run.metric),
         ("Results are read from", selection_words(run)),
     ]
     wide = {"Results are read from"}
@@ -150,7 +152,7 @@ def header(run: Run, baseline: Run | None) -> str:
     return (
         f'<header>\n<p class="eyebrow">fairsilo run report</p>\n<h1>{text(run.method)}{against}</h1>\n'
         f"{banner(run, 'Run')}{banner(baseline, 'Baseline') if baseline else ''}"
-        f'<dl class="facts">{drawn}</dl>\n</header>\n'
+        f'<dl class="facts">{drawn}</dl>\n{panel(*run.info.get("notes", ()))}</header>\n'
     )
 
 

@@ -73,6 +73,11 @@ RULES = (
         lambda at: "data.validation" in at.federation.settled,
         "the data name their own validation samples",
     ),
+    Rule(
+        ("data.augment",),
+        lambda at: len(at.federation.silos[0].train.shape) != 3,
+        "samples are no images of channels x height x width",
+    ),
     Rule(("data.seed",), lambda at: at.nothing_drawn, "the data are not rendered, split or divided at random"),
     Rule(
         ("data.synthetic_share", "data.synthetic_bad"),

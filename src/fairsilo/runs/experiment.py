@@ -201,6 +201,7 @@ def run_one(
         "about": method.results,
         "data": roster.name,
         "roster": roster.as_dict(),
+        "metric": {"name": plan.task.reported.name, "higher_is_better": plan.task.reported.higher_is_better},
         "fingerprint": mark,
         "features": prepared.said,
         "notes": (notes := notes_of(federation)),
