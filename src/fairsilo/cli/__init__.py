@@ -451,8 +451,7 @@ def _describe(found: dict[str, Any]) -> None:
     lines += [f"sends: {text}" for text in found["sends"]]
     lines += [f"keeps: {text}" for text in found["keeps"]] or ["keeps: nothing"]
     lines.append(f"results are about: the {found['results_about']} model")
-    seen = "sees each silo's update" if found["individual_updates"] else "needs only their sum"
-    lines.append(f"the server {seen}")
+    lines.append(f"the server {found['server_sees']}")
     for line in lines:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 

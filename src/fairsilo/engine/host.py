@@ -78,8 +78,8 @@ class Blueprint:
         layout = self.method.layout(Layout.of(module))
         return layout, layout.pack(tensors_of(module)).to(self.device)
 
-    def check(self, federation: Federation, server_data: bool, synthetic: bool = False) -> None:
-        """Refuse what the method cannot do with this model and these data."""
+    def check(self, federation: Federation, server_data: bool, synthetic: bool = False) -> Facts:
+        """Refuse what the method cannot do with this model and these data; returns what was found out about them."""
         model = self.flat()
         model.eval()
         self._check_size(model.module, str(self.model), federation)
@@ -90,6 +90,11 @@ class Blueprint:
         output = as_output(model.module(sample))
         features = output.features
         without = tuple(silo.name for silo in federation.silos if not len(silo.validation))
+        sizes = {"classes": self.task.classes}
+        if sample.dim() == 4:
+            sizes |= dict(zip(("channels", "height", "width"), sample.shape[1:], strict=True))
+        if features is not None:
+            sizes["features"] = features.flatten(1).shape[1]
         staged = isinstance(model.module, Staged)
         facts = Facts(
             layout=model.layout,
@@ -101,9 +106,11 @@ class Blueprint:
             server_data=server_data,
             staged=staged,
             synthetic=synthetic,
+            sizes=sizes,
             trained_alignment=features is not None and aligned(output).requires_grad,
         )
         self.method.check(facts)
+        return facts
 
     def _check_size(self, module: nn.Module, whose: str, federation: Federation) -> None:
         wanted = next((one.image_size for one in module.modules() if isinstance(one, Backbone)), None)

@@ -95,7 +95,7 @@ class Loop:
         plan = self.blueprint
         self.layout, vector = plan.start()  # of the silos' network, with what never leaves them
         layout, own = self.layout, plan.server_flat()
-        plan.check(self.federation, data is not None, bool(synthetic))
+        facts = plan.check(self.federation, data is not None, bool(synthetic))
         return Server(
             method=plan.method,
             vector=own.read() if own else layout.to_wire(vector),
@@ -111,6 +111,7 @@ class Loop:
             data=data,
             synthetic=synthetic,
             task=plan.task,
+            sizes=facts.sizes,
             network=plan.flat,
         )
 
@@ -211,14 +212,12 @@ class Loop:
 
     # --------------------------------------------------------------------------------------------------- exchanges
     def _exchange(self, kind: str, messages: dict[str, Message]) -> Iterator[Reply]:
-        """Ask the engine; count exchanges, bytes and seconds; screen updates; log who failed."""
+        """Ask the engine; count exchanges, bytes and seconds; screen replies; log who failed."""
         begun = time.perf_counter()
         record: dict[str, Any] = {"kind": kind, "asked": len(messages), "answered": 0, "bytes_down": 0, "bytes_up": 0}
         record["bytes_down"] = sum(message.bytes for message in messages.values())
         replies = self.engine.ask(kind, self.server.round, messages)
-        if kind == "train":
-            replies = screened(replies, self.server.silo_layout)
-        for reply in replies:
+        for reply in screened(kind, messages, replies, self.server):
             answer = reply.answer
             if isinstance(answer, Failure):
                 self._failures.append(
