@@ -51,7 +51,7 @@ def test_rounds_of_warmup_are_those_of_plain_training(people: Federation) -> Non
 
 def test_a_warmup_as_long_as_the_run_is_refused(people: Federation) -> None:
     with pytest.raises(FairsiloError, match=r"waits for 3 rounds, and train.rounds is 3: it would do nothing"):
-        tiny.plan("only-da(align_warmup=3)").check(people, False)
+        tiny.plan("only-da(align_warmup=3)").check(people.roster, False)
 
 
 def test_the_ratio_is_that_of_the_two_gradients(people: Federation) -> None:

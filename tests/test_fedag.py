@@ -897,9 +897,10 @@ def test_a_folder_with_fewer_images_than_asked_for_is_used_and_said(tmp_path: Pa
 
     made = {"synthetic": f"folder:{tmp_path / 'made'}"}
     api.run(**settings_of(animals, **made, synthetic_share=1.0), out=tmp_path / "a", listener=listen)
-    assert told == [f"fewer synthetic images than data.synthetic_share asks for: paint 6 of {training}"]
+    short = [text for text in told if "fewer synthetic images" in text]
+    assert short == [f"fewer synthetic images than data.synthetic_share asks for: paint 6 of {training}"]
     api.run(**settings_of(animals, **made, synthetic_share=0.1), out=tmp_path / "b", listener=listen)
-    assert len(told) == 1
+    assert [text for text in told if "fewer synthetic images" in text] == short
 
 
 def test_tokens_made_from_silos_images_are_declared(

@@ -29,6 +29,7 @@ from fairsilo.methods.alignment import ALIGNMENTS, coral, deep_coral, mmd
 from fairsilo.methods.batch_norms import batch_norms, mean_entropy, use_batch_statistics
 from fairsilo.methods.parts.consistency_mask import consistency, masked_mean
 from fairsilo.methods.parts.distance_weights import distances
+from fairsilo.methods.parts.feature_alignment import RATIO
 from fairsilo.methods.parts.gradient_agreement import agreement_weights, cosines
 from fairsilo.methods.spectra import amplitude, window
 from fairsilo.methods.text import method
@@ -165,7 +166,7 @@ def test_agreement_weights_by_hand(diagonal: bool) -> None:
     agreement = [own + half, own + 2 * half, own + half]
     raw = [share * value for share, value in zip((0.2, 0.3, 0.5), agreement, strict=True)]
     expected = [value / sum(raw) for value in raw]
-    assert agreement_weights(rows @ rows.T, shares, diagonal).tolist() == pytest.approx(expected)
+    assert agreement_weights(cosines(rows @ rows.T), shares, diagonal).tolist() == pytest.approx(expected)
     given = Given(f"grace-server(include_diagonal={str(diagonal).lower()})")
     given.close(a=[2.0, 0.0, 0.0, 0.0], b=[1.0, 1.0, 0.0, 0.0], c=[0.0, 3.0, 0.0, 0.0])
     assert list(given.server.weights.values()) == pytest.approx([value / sum(agreement) for value in agreement])
@@ -173,7 +174,7 @@ def test_agreement_weights_by_hand(diagonal: bool) -> None:
 
 def test_negative_agreement_is_shifted_until_the_lowest_is_a_thousandth() -> None:
     rows = f64([1, 0], [2, 0], [-1, 0])
-    found = agreement_weights(rows @ rows.T, f64(1 / 3, 1 / 3, 1 / 3), False)
+    found = agreement_weights(cosines(rows @ rows.T), f64(1 / 3, 1 / 3, 1 / 3), False)
     assert found.tolist() == pytest.approx(
         [1.001 / 2.003, 1.001 / 2.003, 0.001 / 2.003]
     )  # means 0, 0 and -1, plus 1.001
@@ -181,7 +182,7 @@ def test_negative_agreement_is_shifted_until_the_lowest_is_a_thousandth() -> Non
 
 def test_graces_step_moves_what_is_trained_and_not_the_statistics() -> None:
     part = method("grace-server(server_lr=0.5)").parts[0]
-    moved = part.step(Given("grace-server").server, updates_of([1.0] * 4), torch.ones(6, dtype=torch.float64))
+    moved = part.step(Given("grace-server").server, torch.ones(6, dtype=torch.float64))
     assert moved.tolist() == [0.5] * 4 + [1.0] * 2
 
 
@@ -217,6 +218,8 @@ class FixedReference:
     """A silo whose received model has these features, and a batch."""
 
     start = inputs = None
+    round, rounds, steps = 1, 1, 0
+    scratch: dict[str, Any] = {RATIO: None}  # noqa: RUF012 - the ratio of gradients is not looked at here
 
     def __init__(self, features: Tensor) -> None:
         self.features = features

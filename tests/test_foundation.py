@@ -23,7 +23,7 @@ from fairsilo.models.networks import Staged
 from fairsilo.report.tables import comparison_csv, comparison_table, run_table
 from fairsilo.runs.setup import federation_of
 
-FEW = 8  # training images a silo has
+FEW = 10  # training images a silo has, one of each class
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,8 +41,12 @@ def people() -> Federation:
     whole = federation_of(config.experiment({"data": {"name": "glyphs", "held_out": "photo"}}))
 
     def few(split: Split, count: int) -> Split:
-        order = torch.randperm(len(split), generator=torch.Generator().manual_seed(1))[:count]
-        return Split(split.inputs[order], split.targets[order])
+        order = torch.randperm(len(split), generator=torch.Generator().manual_seed(1))
+        turn = torch.zeros(len(split), dtype=torch.long)  # the first of each class, then the second of each, ...
+        for label in split.targets.unique():
+            members = order[split.targets[order] == label]
+            turn[members] = torch.arange(len(members))
+        return split.subset(order[turn[order].argsort(stable=True)][:count])
 
     def smaller(silo: SiloData) -> SiloData:
         return dataclasses.replace(

@@ -182,7 +182,7 @@ def run_brightness(folder: Path, task: Any, augment: str = "none") -> tuple[list
     plan = Blueprint(method("fedavg"), Linear, task, 2, TrainSettings(rounds=4, lr=0.05), 0, augment=augment)
     store = Store(folder)
     store.create()
-    loop = Loop(plan, people, Sequential(plan, people, strict=True), store=store)
+    loop = Loop(plan, people.roster, Sequential(plan, people, strict=True, folder=folder), store=store)
     return loop.run().rows, loop
 
 

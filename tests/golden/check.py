@@ -84,6 +84,8 @@ class Quadratic:
     classes: int = 1
     name: str = "classify"
     output: Ending = dataclasses.field(default_factory=lambda: Ending(1))
+    metrics: tuple[str, ...] = ()
+    per_class: tuple[str, ...] = ()
 
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
         bowl = 0.5 * (targets[0, 0] * (prediction - targets[0, 1]).square()).sum()
@@ -181,7 +183,9 @@ class Rounds:
             }
             replies.append(Reply(name, Message({MODEL: delta.clone()}, told)))
         replies.sort(key=lambda reply: reply.silo)  # as every engine gives them
-        close_round(self.server, screened(iter(replies), self.server.layout), quorum=1)
+        close_round(
+            self.server, screened("train", dict.fromkeys(self.names, Message()), replies, self.server), quorum=1
+        )
         return self.server
 
     def weights(self) -> list[float]:

@@ -6,14 +6,20 @@ Every part lists the tensors and numbers that its `finish` attaches and its `sha
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from fairsilo.core.messages import MODEL
+import torch
+
+from fairsilo.core.messages import MODEL, Message
+from fairsilo.core.task import Task
+from fairsilo.core.vectors import Layout
 
 Shape = str | tuple[int | str, ...]
 NUMBER, SHARED, PARAMETERS, WIRE = "number", "shared", "parameters", "wire"
 _STRETCHES = (SHARED, PARAMETERS, WIRE)
-_DTYPES = ("model", "float", "int")
+_DTYPES = ("model", "float", "float64", "int")
 _USES = ("silo", "mean", "sum")
 
 
@@ -28,7 +34,7 @@ class Sends:
             trainable tensors that are sent, `wire`: everything that is sent); or a tuple of sizes. A size is a number
             or a name: `classes`, `features`, `channels`, `height`, `width`, `synthetic`, or one that the part's `sizes`
             gives. A name that nobody gives is free, and the same within one reply.
-        dtype: `model`, the model's own; `float`, any floating point; `int`.
+        dtype: `model`, the model's own; `float`, any floating point; `float64`; `int`.
         per: What the server uses: each silo's own (`silo`), or a `mean` or `sum` over the silos.
         exchange: The exchange that carries it: `train`, `share`, `probe`; anything else is outside the rounds.
         topic: Which question of a part's `share` exchanges it answers, where the part asks more than one.
@@ -59,3 +65,81 @@ class Sends:
 
 
 EACH_UPDATE = Sends(MODEL, shape=WIRE)  # of a part whose `collect`, `weights` or `combine` looks at single updates
+
+Group = tuple[Sends, ...]  # comes whole or, where its members are optional, not at all
+
+
+def measured(key: str, task: Task | None, optional: str = "") -> list[Group]:
+    """One measurement of a model: loss, reported metric and samples; and what else the task finds."""
+    loss, metric = (Sends(f"{key}{what}", optional=optional) for what in ("loss", "metric"))
+    samples = Sends(f"{key}samples", dtype="int", optional=optional, least=1)
+    if task is None:
+        return [(loss, metric, samples)]
+    named = [Sends(f"{key}metrics.{one.name}", optional="it is undefined on these samples") for one in task.metrics]
+    counts = [
+        Sends(f"{key}per_class.{one}", shape=("classes",), dtype="float64", optional=_ABSENT) for one in task.per_class
+    ]
+    return [(loss, metric, samples), *((one,) for one in (*named, *counts))]
+
+
+_SPLITS = ("validation", "test")
+_ABSENT = "the silo has no samples of this split"
+
+
+def _always(kind: str, asked: Message, task: Task | None) -> list[Group]:
+    """What every method sends in an exchange."""
+    if kind == "train":
+        update = [(Sends(MODEL, shape=WIRE, per="mean"),), (Sends("samples", dtype="int", least=1),), (Sends("loss"),)]
+        return [*update, *(_splits("personal", task) if asked.numbers.get("evaluate") else ())]
+    if kind == "probe":
+        return measured("", task)[:1]
+    if kind == "adapt":
+        return measured("adapted.test.", task)
+    models = {"evaluate": "global", "personalise": "personal"}
+    return _splits(models[kind], task) if kind in models else []
+
+
+def _splits(model: str, task: Task | None) -> list[Group]:
+    return [group for split in _SPLITS for group in measured(f"{model}.{split}.", task, _ABSENT)]
+
+
+def expected(kind: str, asked: Message, parts: Iterable[Declaring], task: Task | None) -> list[Group]:
+    """What a reply to this request holds: what every method sends, and what the method's parts declare."""
+    groups = _always(kind, asked, task)
+    known = {one.name for group in groups for one in group}
+    for part in parts:
+        if kind == "train" or (kind == "share" and asked.numbers.get("part") == part.name):
+            topic = asked.numbers.get("topic", "")
+            mine = (one for one in part.sends if one.exchange == kind and one.to == "server")
+            own = [one for one in mine if one.topic == topic and one.name not in known]
+            groups += [(one,) for one in own]
+            known |= {one.name for one in own}
+    return groups
+
+
+class Declaring(Protocol):
+    """A part, as far as what it sends is concerned."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def sends(self) -> tuple[Sends, ...]: ...
+
+
+def extents(one: Sends, layout: Layout, sizes: Mapping[str, int]) -> tuple[int | str, ...]:
+    """The shape of an attachment; a size that nobody gives stays a name."""
+    if isinstance(one.shape, tuple):
+        return tuple(sizes.get(size, size) if isinstance(size, str) else size for size in one.shape)
+    lengths = {SHARED: layout.shared, PARAMETERS: layout.parameters, WIRE: layout.size}
+    return () if one.is_number else (lengths[one.shape],)
+
+
+def bytes_of(groups: Iterable[Group], layout: Layout, sizes: Mapping[str, int]) -> int:
+    """How large a reply is, as far as its sizes are known; what is optional counts as sent."""
+    width = torch.empty((), dtype=layout.dtype).element_size()
+    total = 0
+    for one in (one for group in groups for one in group):
+        known = [size for size in extents(one, layout, sizes) if isinstance(size, int)]
+        total += 8 if one.is_number else math.prod(known) * (8 if one.dtype == "float64" else width)
+    return total

@@ -36,28 +36,25 @@ def predicted(silo: Silo, batch: Batch) -> Tensor:
 
 
 def write_measure(message: Message, key: str, found: Measure) -> None:
-    """Put a measure into a message as plain numbers, under names that begin with `key`."""
+    """Put a measure into a message, under names that begin with `key`."""
     numbers = {"loss": found.loss, "metric": found.metric, "samples": found.samples}
     named = {f"metrics.{name}": value for name, value in found.metrics.items()}
-    split = {
-        f"per_class.{name}.{index}": value
-        for name, values in found.per_class.items()
-        for index, value in enumerate(values)
-    }
-    message.numbers |= {f"{key}.{name}": value for name, value in (numbers | named | split).items()}
+    message.numbers |= {f"{key}.{name}": value for name, value in (numbers | named).items()}
+    counts = {name: torch.tensor(values, dtype=torch.float64) for name, values in found.per_class.items()}
+    message.tensors |= {f"{key}.per_class.{name}": values for name, values in counts.items()}
 
 
 def read_measure(message: Message, key: str) -> Measure:
     """The measure that `write_measure` put under `key`."""
     loss, metric, samples = (message.numbers[f"{key}.{what}"] for what in ("loss", "metric", "samples"))
-    metrics: dict[str, float] = {}
-    per_class: dict[str, list[float]] = {}
-    for name, value in message.numbers.items():  # in the order written: classes come by number
-        if name.startswith(f"{key}.metrics."):
-            metrics[name.removeprefix(f"{key}.metrics.")] = float(value)
-        elif name.startswith(f"{key}.per_class."):
-            per_class.setdefault(name.split(".")[-2], []).append(float(value))
-    return Measure(float(loss), float(metric), int(samples), metrics, {k: tuple(v) for k, v in per_class.items()})
+    metrics, per_class = f"{key}.metrics.", f"{key}.per_class."
+    return Measure(
+        float(loss),
+        float(metric),
+        int(samples),
+        {name.removeprefix(metrics): float(n) for name, n in message.numbers.items() if name.startswith(metrics)},
+        {name.removeprefix(per_class): tuple(t.tolist()) for name, t in message.tensors.items() if per_class in name},
+    )
 
 
 def row_of(found: Measure) -> dict[str, Any]:

@@ -73,6 +73,11 @@ class Task(Protocol):
         ...
 
     @property
+    def per_class(self) -> tuple[str, ...]:
+        """The names of numbers with one entry per class that `measure` finds."""
+        ...
+
+    @property
     def reported(self) -> Metric:
         """The metric that results, the choice of rounds and the best model of a silo are about."""
         ...

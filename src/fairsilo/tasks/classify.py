@@ -44,6 +44,10 @@ class Classify:
         """The loss of saying that all classes are equally likely."""
         return math.log(self.classes)
 
+    @property
+    def per_class(self) -> tuple[str, ...]:
+        return ("samples", "right")
+
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(prediction, targets)
 
