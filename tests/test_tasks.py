@@ -182,7 +182,7 @@ def run_brightness(folder: Path, task: Any, augment: str = "none") -> tuple[list
     plan = Blueprint(method("fedavg"), Linear, task, 2, TrainSettings(rounds=4, lr=0.05), 0, augment=augment)
     store = Store(folder)
     store.create()
-    loop = Loop(plan, people, Sequential(plan, people, strict=True), store=store)
+    loop = Loop(plan, people.roster, Sequential(plan, people, strict=True), store=store)
     return loop.run().rows, loop
 
 
@@ -201,7 +201,7 @@ def test_the_best_model_has_the_least_error(brightness: Task, tmp_path: Path) ->
     rows, loop = run_brightness(tmp_path, brightness)
     for name in "ab":
         own = found(rows, name, "personal", "validation")
-        best = loop.engine.memory[name]["silo"]["best"]
+        best = loop.engine.stores[name].memory["silo"]["best"]  # type: ignore[attr-defined]
         assert best["metric"] == min(own) < max(own)
 
 
