@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import torch
 
+import fairsilo
 import tiny
-from fairsilo import api, config
+from fairsilo import config
 from fairsilo.config import Experiment
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
 from fairsilo.data.federation import Federation, federate
 from fairsilo.errors import FairsiloError
-from fairsilo.runs import compare as comparing
+from fairsilo.runs import compare
 from fairsilo.runs.comparison import read_plan
 from fairsilo.runs.effects import RULES, refuse_idle
 from fairsilo.runs.setup import federation_of
@@ -131,9 +132,9 @@ def test_shares_are_settled_where_every_training_domain_names_its_samples(
 def test_glyphs_refuse_shares_before_anything_is_written(tmp_path: Path) -> None:
     for setting in ({"test": 0.9}, {"validation": 0}):
         with pytest.raises(FairsiloError, match="has no effect here: the data name their own"):
-            api.run(method="fedavg", out=tmp_path / "run", **setting)
+            fairsilo.run(method="fedavg", out=tmp_path / "run", **setting)
     with pytest.raises(FairsiloError, match=r"data\.validation=0 has no effect here"):
-        api.compare(["fedavg", "fedprox"], out=tmp_path / "run", validation=0)
+        fairsilo.compare(["fedavg", "fedprox"], out=tmp_path / "run", validation=0)
     assert not (tmp_path / "run").exists()
 
 
@@ -171,8 +172,8 @@ def test_unknown_domains_are_named_with_the_nearest() -> None:
 
 
 def test_in_a_comparison_commas_separate_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparing, "load", lambda **_: THREE)
+    monkeypatch.setattr(compare, "load", lambda **_: THREE)
     base = config.experiment({"method": "fedavg"}, ["held_out=north,south"])
-    assert comparing._held_out_list(base, "north,south") == ["north", "south"]
-    assert comparing._held_out_list(base, "north+south") == ["north+south"]
-    assert comparing._held_out_list(base, None) == ["north,south"]  # the setting: one federation without both
+    assert compare._held_out_list(base, "north,south") == ["north", "south"]
+    assert compare._held_out_list(base, "north+south") == ["north+south"]
+    assert compare._held_out_list(base, None) == ["north,south"]  # the setting: one federation without both

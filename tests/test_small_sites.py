@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairsilo import api
+import fairsilo
 from fairsilo.cli import main
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
@@ -118,7 +118,7 @@ def test_a_run_with_a_single_image_at_one_site_says_so_and_ends(tmp_path: Path) 
     people = federate(dataset(USUAL, domain("b", [1]), HELD_OUT))
     said: list[Event] = []
     settings = {"method": "fedavg", "rounds": 1, "epochs": 1, "engine": {"name": "sequential"}}
-    result = api.run(federation=people, out=tmp_path / "run", listener=said.append, **settings)
+    result = fairsilo.run(federation=people, out=tmp_path / "run", listener=said.append, **settings)
     notes = [event.text for event in said if event.kind == "note"]
     expected = "silo 'b' has 1 training sample and none for validation and test; no model is measured there"
     assert expected in notes
@@ -131,7 +131,7 @@ def test_a_run_with_a_single_image_at_one_site_says_so_and_ends(tmp_path: Path) 
 def test_rows_tell_a_class_without_samples_from_one_that_is_always_wrong(tmp_path: Path) -> None:
     people = federate(dataset(USUAL, domain("b", [0] * 20), HELD_OUT))
     settings = {"method": "fedavg", "rounds": 1, "epochs": 1, "engine": {"name": "sequential"}}
-    folder = api.run(federation=people, out=tmp_path / "run", **settings).folder
+    folder = fairsilo.run(federation=people, out=tmp_path / "run", **settings).folder
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     for row in rows:
         right, samples = row["per_class"]["right"], row["per_class"]["samples"]

@@ -163,6 +163,16 @@ def test_targets_that_a_task_cannot_use_are_refused(brightness: Task) -> None:
         Federation("bright", (), (SiloData("a", "a", bad, bad, bad),), task="brightness")
 
 
+def test_whole_numbers_are_classes_only_where_the_task_says_so(brightness: Task) -> None:
+    """Ages and temperatures are whole numbers too, and may be negative."""
+    split = Split(torch.zeros(3, 2, 4), torch.tensor([-5, 0, 70]))
+    made = Federation("degrees", (), (SiloData("a", "a", split, split, split),), task="brightness")
+    assert made.roster["a"].tested == ()
+    labels = Split(torch.zeros(3, 2, 4), torch.tensor([1, 1, 0]))
+    classes = Federation("labels", tuple("012"), (SiloData("a", "a", labels, labels, labels),))
+    assert classes.roster["a"].tested == (1, 2, 0)
+
+
 class Linear(nn.Module):
     def __init__(self, values: int, channels: int) -> None:
         super().__init__()
@@ -182,7 +192,7 @@ def run_brightness(folder: Path, task: Any, augment: str = "none") -> tuple[list
     plan = Blueprint(method("fedavg"), Linear, task, 2, TrainSettings(rounds=4, lr=0.05), 0, augment=augment)
     store = Store(folder)
     store.create()
-    loop = Loop(plan, people.roster, Sequential(plan, people, strict=True, folder=folder), store=store)
+    loop = Loop(plan, people.roster, Sequential(plan, people, strict=True), store=store)
     return loop.run().rows, loop
 
 
@@ -201,7 +211,7 @@ def test_the_best_model_has_the_least_error(brightness: Task, tmp_path: Path) ->
     rows, loop = run_brightness(tmp_path, brightness)
     for name in "ab":
         own = found(rows, name, "personal", "validation")
-        best = loop.engine.memory[name]["silo"]["best"]
+        best = loop.engine.stores[name].memory["silo"]["best"]  # type: ignore[attr-defined]
         assert best["metric"] == min(own) < max(own)
 
 

@@ -109,9 +109,9 @@ class Federation:
 
     def _member(self, silo: SiloData) -> Member:
         """What a silo says of itself; classes that its test data lack are counted too, as none."""
-        found = silo.member
-        missing = len(self.classes) - len(found.tested) if found.tested else 0
-        return replace(found, tested=found.tested + missing * (0,))
+        task = task_of(self.task, len(self.classes))
+        counts = task.occurrences(silo.test.targets) if len(silo.test) else None
+        return silo.member(() if counts is None else tuple(counts.tolist()))
 
     def share_memory(self) -> None:
         """Move every tensor to shared memory, so that worker processes read it in place."""
