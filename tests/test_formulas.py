@@ -165,7 +165,7 @@ def test_agreement_weights_by_hand(diagonal: bool) -> None:
     agreement = [own + half, own + 2 * half, own + half]
     raw = [share * value for share, value in zip((0.2, 0.3, 0.5), agreement, strict=True)]
     expected = [value / sum(raw) for value in raw]
-    assert agreement_weights(rows @ rows.T, shares, diagonal).tolist() == pytest.approx(expected)
+    assert agreement_weights(cosines(rows @ rows.T), shares, diagonal).tolist() == pytest.approx(expected)
     given = Given(f"grace-server(include_diagonal={str(diagonal).lower()})")
     given.close(a=[2.0, 0.0, 0.0, 0.0], b=[1.0, 1.0, 0.0, 0.0], c=[0.0, 3.0, 0.0, 0.0])
     assert list(given.server.weights.values()) == pytest.approx([value / sum(agreement) for value in agreement])
@@ -173,7 +173,7 @@ def test_agreement_weights_by_hand(diagonal: bool) -> None:
 
 def test_negative_agreement_is_shifted_until_the_lowest_is_a_thousandth() -> None:
     rows = f64([1, 0], [2, 0], [-1, 0])
-    found = agreement_weights(rows @ rows.T, f64(1 / 3, 1 / 3, 1 / 3), False)
+    found = agreement_weights(cosines(rows @ rows.T), f64(1 / 3, 1 / 3, 1 / 3), False)
     assert found.tolist() == pytest.approx(
         [1.001 / 2.003, 1.001 / 2.003, 0.001 / 2.003]
     )  # means 0, 0 and -1, plus 1.001
@@ -204,25 +204,14 @@ def test_alignments_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("name", "function"), [("coral", coral), ("deep-coral", deep_coral), ("mmd", mmd)])
-def test_the_setting_chooses_the_alignment(name: str, function: Any) -> None:
+def test_the_setting_chooses_the_alignment(name: str, function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ALIGNMENTS[name] is function
-    silo: Any = FixedReference(OTHER)
-    batch: Any = silo
+    silo = test_silo.made()
+    batch = silo.batch(silo.data.train, torch.arange(2))
+    monkeypatch.setattr(Silo, "reference", lambda *_: Output(OTHER, OTHER))  # the features of the received model
     part = method(f"only-da(align={name}, align_weight=0.5)").parts[0]
     found = part.loss(silo, f64(7.0), Output(ONE, ONE), batch)
     assert float(found) == pytest.approx(7 + 0.5 * float(function(ONE, OTHER)))
-
-
-class FixedReference:
-    """A silo whose received model has these features, and a batch."""
-
-    start = inputs = None
-
-    def __init__(self, features: Tensor) -> None:
-        self.features = features
-
-    def reference(self, inputs: Any, vector: Any) -> Output:
-        return Output(self.features, self.features)
 
 
 # --------------------------------------------------------------------------------------------------- reference models
