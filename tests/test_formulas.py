@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import test_adaptation
 import test_silo
 import tiny
-from fairsilo.core.local import descend
+from fairsilo.core.local import correct, descend
 from fairsilo.core.messages import MODEL, Message, Request
 from fairsilo.core.method import Method
 from fairsilo.core.output import Output
@@ -332,3 +332,12 @@ def test_a_path_that_cannot_be_measured_is_refused(how: str, training: dict[str,
 def test_without_epochs_nothing_is_fine_tuned() -> None:
     assert method("fine-tune").personalises
     assert not method("fine-tune(finetune_epochs=0)").personalises
+
+
+@pytest.mark.parametrize(("bound", "expected"), [(1.0, (0.6, 0.8)), (10.0, (3.0, 4.0)), (None, (3.0, 4.0))])
+def test_the_norm_of_a_gradient_is_bounded_where_asked(bound: float | None, expected: tuple[float, float]) -> None:
+    silo = test_silo.made(training=dataclasses.replace(tiny.TRAINING, clip=bound))
+    silo.model.gradients.zero_()
+    silo.model.gradients[0], silo.model.gradients[-1] = 3.0, 4.0
+    correct(silo)
+    assert (float(silo.model.gradients[0]), float(silo.model.gradients[-1])) == pytest.approx(expected, rel=1e-5)
