@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import test_adaptation
 import test_silo
 import tiny
-from fairsilo.core.local import descend
+from fairsilo.core.local import correct, descend
 from fairsilo.core.messages import MODEL, Message, Request
 from fairsilo.core.method import Method
 from fairsilo.core.output import Output
@@ -29,7 +29,6 @@ from fairsilo.methods.alignment import ALIGNMENTS, coral, deep_coral, mmd
 from fairsilo.methods.batch_norms import batch_norms, mean_entropy, use_batch_statistics
 from fairsilo.methods.parts.consistency_mask import consistency, masked_mean
 from fairsilo.methods.parts.distance_weights import distances
-from fairsilo.methods.parts.feature_alignment import RATIO
 from fairsilo.methods.parts.gradient_agreement import agreement_weights, cosines
 from fairsilo.methods.spectra import amplitude, window
 from fairsilo.methods.text import method
@@ -182,7 +181,7 @@ def test_negative_agreement_is_shifted_until_the_lowest_is_a_thousandth() -> Non
 
 def test_graces_step_moves_what_is_trained_and_not_the_statistics() -> None:
     part = method("grace-server(server_lr=0.5)").parts[0]
-    moved = part.step(Given("grace-server").server, torch.ones(6, dtype=torch.float64))
+    moved = part.step(Given("grace-server").server, updates_of([1.0] * 4), torch.ones(6, dtype=torch.float64))
     assert moved.tolist() == [0.5] * 4 + [1.0] * 2
 
 
@@ -205,27 +204,14 @@ def test_alignments_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("name", "function"), [("coral", coral), ("deep-coral", deep_coral), ("mmd", mmd)])
-def test_the_setting_chooses_the_alignment(name: str, function: Any) -> None:
+def test_the_setting_chooses_the_alignment(name: str, function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert ALIGNMENTS[name] is function
-    silo: Any = FixedReference(OTHER)
-    batch: Any = silo
+    silo = test_silo.made()
+    batch = silo.batch(silo.data.train, torch.arange(2))
+    monkeypatch.setattr(Silo, "reference", lambda *_: Output(OTHER, OTHER))  # the features of the received model
     part = method(f"only-da(align={name}, align_weight=0.5)").parts[0]
     found = part.loss(silo, f64(7.0), Output(ONE, ONE), batch)
     assert float(found) == pytest.approx(7 + 0.5 * float(function(ONE, OTHER)))
-
-
-class FixedReference:
-    """A silo whose received model has these features, and a batch."""
-
-    start = inputs = None
-    round, rounds, steps = 1, 1, 0
-    scratch: dict[str, Any] = {RATIO: None}  # noqa: RUF012 - the ratio of gradients is not looked at here
-
-    def __init__(self, features: Tensor) -> None:
-        self.features = features
-
-    def reference(self, inputs: Any, vector: Any) -> Output:
-        return Output(self.features, self.features)
 
 
 # --------------------------------------------------------------------------------------------------- reference models
@@ -346,3 +332,12 @@ def test_a_path_that_cannot_be_measured_is_refused(how: str, training: dict[str,
 def test_without_epochs_nothing_is_fine_tuned() -> None:
     assert method("fine-tune").personalises
     assert not method("fine-tune(finetune_epochs=0)").personalises
+
+
+@pytest.mark.parametrize(("bound", "expected"), [(1.0, (0.6, 0.8)), (10.0, (3.0, 4.0)), (None, (3.0, 4.0))])
+def test_the_norm_of_a_gradient_is_bounded_where_asked(bound: float | None, expected: tuple[float, float]) -> None:
+    silo = test_silo.made(training=dataclasses.replace(tiny.TRAINING, clip=bound))
+    silo.model.gradients.zero_()
+    silo.model.gradients[0], silo.model.gradients[-1] = 3.0, 4.0
+    correct(silo)
+    assert (float(silo.model.gradients[0]), float(silo.model.gradients[-1])) == pytest.approx(expected, rel=1e-5)

@@ -30,10 +30,10 @@ def weights(given: Given) -> list[float]:
 
 # ------------------------------------------------------------------------------------------------ weights by losses
 def test_q_ffl_by_hand() -> None:
-    """h = q F^(q-1) ||D||^2 / eta^2 + F^q / eta = 16 + 2 and 36 + 4; each change counts F^q / (eta sum h)."""
-    found = q_coefficients(f64(1, 2), f64(4, 9), 1.0, 0.5)
+    """With L = 2, h = q F^(q-1) L^2 ||D||^2 + L F^q = 16 + 2 and 36 + 4; each change counts L F^q / sum h."""
+    found = q_coefficients(f64(1, 2), f64(4, 9), 1.0, 2.0)
     assert found.tolist() == pytest.approx([2 / 58, 4 / 58])
-    squared = q_coefficients(f64(1, 2), f64(4, 9), 2.0, 0.5)  # h = 2 * 16 + 2 and 2 * 2 * 36 + 8
+    squared = q_coefficients(f64(1, 2), f64(4, 9), 2.0, 2.0)  # h = 2 * 16 + 2 and 2 * 2 * 36 + 8
     assert squared.tolist() == pytest.approx([2 / 186, 8 / 186])
 
 

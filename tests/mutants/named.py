@@ -81,8 +81,8 @@ NAMED = (
     Named(
         "GRACE's diagonal counted as 7",
         AGREEMENT,
-        "likeness = cosines(products)",
-        "likeness = cosines(products) + 6 * torch.eye(len(shares)).to(products)",
+        "    others = likeness.sum(1)",
+        "    likeness = likeness + 6 * torch.eye(count).to(likeness)\n    others = likeness.sum(1)",
         f"{FORMULAS}::test_agreement_weights_by_hand",
     ),
     Named(

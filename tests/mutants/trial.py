@@ -55,7 +55,7 @@ def copied() -> Iterator[Path]:
 
 
 def outcome(copy: Path, tests: Iterable[str], limit: float, log: Path) -> str:
-    """What the tests say of the copy. They stop at the first failure; a test that never ends counts as caught."""
+    """What the tests say of the copy. They stop at the first failure."""
     child = os.fork()
     if child == 0:
         _run_tests(copy, list(tests), log)
