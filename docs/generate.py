@@ -64,7 +64,6 @@ def _left_over(root: Path, wanted: Mapping[Path, str]) -> list[Path]:
 # ------------------------------------------------------------------------------------------------------- the pages
 def method_page(found: Mapping[str, Any]) -> str:
     """One method in full."""
-    updates = "sees each silo's update" if found["individual_updates"] else "needs only the sum of the silos' updates"
     blocks = [
         f"# {found['title']} (`{found['name']}`)",
         GENERATED,
@@ -79,7 +78,7 @@ def method_page(found: Mapping[str, Any]) -> str:
         bullets("Each silo sends", found["sends"]),
         bullets("Kept between rounds", found["keeps"]),
         bullets("Needed", [NEEDS[key].words for key in found["needs"] if NEEDS[key].words]),
-        f"- The server {updates}.",
+        f"- The server {found['server_sees']}.",
         f"- Results are about the {found['results_about']} model.",
         f"- Parts: {', '.join(f'`{name}`' for name in found['parts']) or 'none, the plain round'}.",
         "[All methods](README.md)",

@@ -192,14 +192,17 @@ class TwoModels(Part):
         message.tensors[MODEL] = server.memory.of(self)["models"][silo]
         return message
 
-    def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
-        return torch.zeros_like(server.vector)
-
-    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+    def collect(self, server: Server, updates: Updates) -> Updates:
         models = dict(server.memory.of(self)["models"])
         for name, delta in zip(updates.silos, updates.deltas, strict=True):
             models[name] = models[name] + delta
         server.memory.of(self)["models"] = models
+        return updates
+
+    def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        return torch.zeros_like(server.vector)
+
+    def step(self, server: Server, direction: Tensor) -> Tensor:
         assert server.data is not None
         assert server.module is not None
         inputs, targets = server.data.inputs.float().div(127.5).sub(1), server.data.targets

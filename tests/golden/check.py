@@ -181,7 +181,9 @@ class Rounds:
             }
             replies.append(Reply(name, Message({MODEL: delta.clone()}, told)))
         replies.sort(key=lambda reply: reply.silo)  # as every engine gives them
-        close_round(self.server, screened(iter(replies), self.server.layout), quorum=1)
+        close_round(
+            self.server, screened("train", dict.fromkeys(self.names, Message()), replies, self.server), quorum=1
+        )
         return self.server
 
     def weights(self) -> list[float]:

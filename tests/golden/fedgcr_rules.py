@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings
+from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.method import Method
 from fairsilo.core.output import Output
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.samples import Split
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.vectors import PARAMETER, Layout, Slot
@@ -38,6 +39,7 @@ class Given(Part):
     """In the place of the clustering: clusters as the case has them."""
 
     name = "clustering"
+    about = About(sends=(EACH_UPDATE,))
 
     clusters: str = ""
 

@@ -14,6 +14,7 @@ import dataclasses
 import json
 import platform
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import tiny
 import tiny_backbones
-from fairsilo.data.federation import pooled
+from fairsilo.config import EvaluateSettings, TrainSettings
+from fairsilo.data.federation import Federation, pooled
+from fairsilo.engine.base import Engine
 from fairsilo.engine.features import keep_features
-from fairsilo.engine.loop import Event, Loop
+from fairsilo.engine.loop import Event, Listener, Loop, silent
 from fairsilo.engine.sequential import Sequential
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.text import method
@@ -46,36 +49,53 @@ def machine() -> str:
     return f"{platform.machine()}, torch {torch.__version__.split('+')[0]}, transformers {version('transformers')}"
 
 
-def record(how: str) -> dict[str, Any]:
-    """Every number of a short run: losses and metrics in the order of the rows, and the model's length."""
-    people = tiny.federation()
-    on_backbone = how in ON_BACKBONES
+def made(
+    how: str,
+    training: TrainSettings | None = None,
+    people: Federation | None = None,
+    *,
+    listener: Listener = silent,
+    wrap: Callable[[Engine], Engine] = lambda engine: engine,
+    strict: bool = True,
+    every: int = 1,
+) -> Loop:
+    """A short run of any method, ready to start: on the network from scratch, or on the backbone it is built around."""
+    people = people or tiny.federation()
+    name = how.split(" | ")[0].partition("(")[0]
+    on_backbone = how in ON_BACKBONES or bool(CATALOGUE[name].model)
     model: Any = double_net
     if on_backbone:
         people = tiny_backbones.enlarged(people)
-        named = CATALOGUE[how.split(" | ")[0].partition("(")[0]].model
-        model = tiny.backbone("vit" if "vit" in named and how != "fedag" else "clip")
-    made = {silo.name: silo.validation for silo in people.silos}
-    if how == "fedag":  # CLIP at the server, small networks at the silos
-        model, how = tiny.TinyNet, f"fedag(backbone={model})"
+        model = tiny.backbone("vit" if "vit" in CATALOGUE[name].model and name != "fedag" else "clip")
+    synthetic = {silo.name: silo.validation for silo in people.silos}
+    if name == "fedag":  # CLIP at the server, small networks at the silos
+        given = how.partition("(")[2].removesuffix(")")
+        how = f"fedag({', '.join(filter(None, (f'backbone={model}', given)))})"
+        model = tiny.TinyNet
     if method(how).pools:
         people = pooled(people)
+    plan = tiny.plan(how, training or (SLOWER if on_backbone else tiny.TRAINING), model=model)
+    ready = keep_features(plan, people, people.silos[0].validation)
+    return Loop(
+        ready.plan,
+        ready.federation.roster,
+        wrap(Sequential(ready.plan, ready.federation, strict=strict)),
+        evaluate=EvaluateSettings(every=every),
+        listener=listener,
+        server_data=ready.server_data,
+        synthetic=synthetic,
+    )
+
+
+def record(how: str) -> dict[str, Any]:
+    """Every number of a short run: losses and metrics in the order of the rows, and the model's length."""
     norms: list[float] = []
 
     def listen(event: Event) -> None:
         if event.kind == "round":
             norms.append(float(loop.server.vector.double().norm()))
 
-    plan = tiny.plan(how, SLOWER if on_backbone else tiny.TRAINING, model=model)
-    ready = keep_features(plan, people, people.silos[0].validation)
-    loop = Loop(
-        ready.plan,
-        ready.federation.roster,
-        Sequential(ready.plan, ready.federation, strict=True),
-        listener=listen,
-        server_data=ready.server_data,
-        synthetic=made,
-    )
+    loop = made(how, listener=listen)
     history = loop.run()
     return {
         "losses": [rounded(record["train_loss"].values()) for record in history.rounds],

@@ -97,5 +97,4 @@ def _describe(found: dict[str, Any]) -> None:
     for text in found["keeps"] or ("nothing",):
         say(f"keeps: {text}")
     say(f"results are about: the {found['results_about']} model")
-    seen = "sees each silo's update" if found["individual_updates"] else "needs only their sum"
-    say(f"the server {seen}")
+    say(f"the server {found['server_sees']}")

@@ -33,6 +33,11 @@ def train_silo(silo: Silo) -> Message:
     update.tensors[MODEL] = silo.change()
     _refuse_diverged(silo, update)
     _personal_results(silo, update)
+    outgoing = method.hooks("outgoing")
+    for step in outgoing:
+        step(silo, update)
+    if outgoing:
+        _refuse_diverged(silo, update)
     return update
 
 

@@ -6,9 +6,14 @@ Every part lists the tensors and numbers that its `finish` attaches and its `sha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
 
-from fairsilo.core.messages import MODEL
+import torch
+
+from fairsilo.core.messages import MODEL, Message
+from fairsilo.core.vectors import Layout
 
 Shape = str | tuple[int | str, ...]
 NUMBER, SHARED, PARAMETERS, WIRE = "number", "shared", "parameters", "wire"
@@ -22,7 +27,7 @@ class Sends:
     """One tensor or number that a silo sends.
 
     Args:
-        name: Its key in the message.
+        name: Its key in the message; with a star at its end, all numbers whose keys begin so.
         words: What a user reads about it. Attachments with the same words are said once; those without are not said.
         shape: `number`; a stretch of the model's vector (`shared`: its shared trainable tensors, `parameters`: all
             trainable tensors that are sent, `wire`: everything that is sent); or a tuple of sizes. A size is a number
@@ -57,5 +62,87 @@ class Sends:
     def is_number(self) -> bool:
         return self.shape == NUMBER
 
+    def in_full(self, keys: Iterable[str]) -> list[Sends]:
+        """Itself; with a star at its end, one for each of the keys that begin as it does."""
+        if not self.name.endswith("*"):
+            return [self]
+        return [replace(self, name=key) for key in keys if key.startswith(self.name[:-1])]
+
 
 EACH_UPDATE = Sends(MODEL, shape=WIRE)  # of a part whose `collect`, `weights` or `combine` looks at single updates
+
+Group = tuple[Sends, ...]  # comes whole or, where its members are optional, not at all
+
+
+def measured(key: str, optional: str = "") -> Group:
+    """The three numbers that every measurement of a model has."""
+    loss, metric = (Sends(f"{key}{what}", optional=optional) for what in ("loss", "metric"))
+    return loss, metric, Sends(f"{key}samples", dtype="int", optional=optional, least=1)
+
+
+def metrics_of(key: str) -> tuple[Group, ...]:
+    """What a task may measure besides: its other metrics, and numbers with one entry per class."""
+    return tuple((Sends(f"{key}{what}.*", optional="where the task has none"),) for what in ("metrics", "per_class"))
+
+
+_SPLITS = ("validation", "test")
+_ABSENT = "the silo has no samples of this split"
+
+
+def _splits(model: str) -> tuple[Group, ...]:
+    keys = [f"{model}.{split}." for split in _SPLITS]
+    return tuple(group for key in keys for group in (measured(key, _ABSENT), *metrics_of(key)))
+
+
+# what every method sends, by exchange
+_ALWAYS: dict[str, tuple[Group, ...]] = {
+    "train": ((Sends(MODEL, shape=WIRE, per="mean"),), (Sends("samples", dtype="int", least=1),), (Sends("loss"),)),
+    "probe": (measured(""),),
+    "evaluate": _splits("global"),
+    "personalise": _splits("personal"),
+    "adapt": (measured("adapted.test."), *metrics_of("adapted.test.")),
+}
+
+
+def expected(kind: str, asked: Message, parts: Iterable[Declaring]) -> list[Group]:
+    """What a reply to this request holds: what every method sends, and what the method's parts declare."""
+    groups = list(_ALWAYS.get(kind, ()))
+    if kind == "train" and asked.numbers.get("evaluate"):
+        groups += _ALWAYS["personalise"]
+    known = {one.name for group in groups for one in group}
+    for part in parts:
+        if kind == "train" or (kind == "share" and asked.numbers.get("part") == part.name):
+            topic = asked.numbers.get("topic", "")
+            mine = (one for one in part.sends if one.exchange == kind and one.to == "server")
+            own = [one for one in mine if one.topic == topic and one.name not in known]
+            groups += [(one,) for one in own]
+            known |= {one.name for one in own}
+    return groups
+
+
+class Declaring(Protocol):
+    """A part, as far as what it sends is concerned."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def sends(self) -> tuple[Sends, ...]: ...
+
+
+def extents(one: Sends, layout: Layout, sizes: Mapping[str, int]) -> tuple[int | str, ...]:
+    """The shape of an attachment; a size that nobody gives stays a name."""
+    if isinstance(one.shape, tuple):
+        return tuple(sizes.get(size, size) if isinstance(size, str) else size for size in one.shape)
+    lengths = {SHARED: layout.shared, PARAMETERS: layout.parameters, WIRE: layout.size}
+    return () if one.is_number else (lengths[one.shape],)
+
+
+def bytes_of(groups: Iterable[Group], layout: Layout, sizes: Mapping[str, int]) -> int:
+    """How large a reply is, as far as its sizes are known; what is optional counts as sent."""
+    width = torch.empty((), dtype=layout.dtype).element_size()
+    total = 0
+    for one in (one for group in groups for some in group for one in some.in_full(())):
+        known = [size for size in extents(one, layout, sizes) if isinstance(size, int)]
+        total += 8 if one.is_number else math.prod(known) * width
+    return total

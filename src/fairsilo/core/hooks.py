@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from fairsilo.core.attachments import Sends
+
 
 class Named(Protocol):
     """A part, as far as memories are concerned."""
@@ -24,6 +26,9 @@ class Hooks(Protocol):
 
     @property
     def individual_updates(self) -> bool: ...
+
+    @property
+    def declared(self) -> Sequence[Sends]: ...
 
     @property
     def personalises(self) -> bool: ...

@@ -9,6 +9,8 @@ from typing import Any
 from torch import nn
 
 from fairsilo.core import streams
+from fairsilo.core.attachments import Sends
+from fairsilo.core.messages import MODEL
 from fairsilo.core.needs import CLASHES, Facts, parts_in, refusal
 from fairsilo.core.part import Part
 from fairsilo.core.vectors import AUXILIARY, AVERAGED, PRIVATE, SHARED, Layout, Slot
@@ -40,6 +42,7 @@ class Method:
         if len(makers) > 1:
             raise self._clash(makers[0], makers[1], "make the silo's own model")
         self._refuse_pairs()
+        self._refuse_undeclared()
         deciders = self.doing("decides-weights")
         if len(deciders) > 1:
             raise self._clash(deciders[0], deciders[1], "decide the aggregation weights")
@@ -65,6 +68,16 @@ class Method:
                     f"{self.name}: with these settings {bare[0].name!r} sends a model trained on the task alone, so "
                     f"{part.name!r} would have no effect"
                 )
+
+    def _refuse_undeclared(self) -> None:
+        """A part whose hooks get single updates must say so: what is declared is what the server is given."""
+        for hook in ("collect", "weights", "combine"):
+            for part in self.owners(hook):
+                if not any(one.name == MODEL and one.per == "silo" for one in part.about.sends):
+                    raise FairsiloError(
+                        f"{self.name}: {part.name!r} defines `{hook}`, which gets every silo's update, and does not "
+                        "say so; add EACH_UPDATE (fairsilo.core.attachments) to about.sends"
+                    )
 
     def _one(self, hook: str, does: str) -> None:
         owners = self.owners(hook)
@@ -124,9 +137,28 @@ class Method:
 
     @property
     def individual_updates(self) -> bool:
-        """Whether the server must see each silo's update (then secure aggregation cannot apply); else a running sum
-        is enough and memory does not grow with the silos."""
-        return any(self.owners(hook) for hook in ("collect", "weights", "combine", "step"))
+        """Whether the server must see each silo's update; else a running sum is enough and memory does not grow with
+        the silos."""
+        return any(one.name == MODEL and one.per == "silo" for one in self.declared)
+
+    @property
+    def declared(self) -> tuple[Sends, ...]:
+        """What silos send to the server for the parts, with these settings."""
+        return tuple(one for part in self.parts for one in part.sends if one.to == "server")
+
+    @property
+    def secure_aggregation(self) -> bool:
+        """Whether the server could do with sums over the silos alone, so that they may be masked."""
+        return not any(one.per == "silo" for one in self.declared)
+
+    @property
+    def server_sees(self) -> str:
+        """What the server sees of a single silo, as the end of a sentence."""
+        if self.individual_updates:
+            return "sees each silo's update"
+        own = dict.fromkeys(one.words for one in self.declared if one.per == "silo")
+        only = "needs only the sum of the silos' updates"
+        return f"{only}, but sees of each silo: {'; '.join(own)}" if own else only
 
     def weighting(self, asked: str) -> str:
         """How silos count in the mean, before parts have their say: as asked, else as the method's paper has it."""

@@ -6,7 +6,7 @@ A part names its needs and its effects; the sentences and the tests behind the n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fairsilo.config import TrainSettings
 from fairsilo.core.vectors import Layout
@@ -27,6 +27,7 @@ class Facts:
     server_data: bool = False
     staged: bool = False
     synthetic: bool = False
+    sizes: dict[str, int] = field(default_factory=dict)  # by name, of what silos send: classes, features, ...
     trained_alignment: bool = True  # what alignment compares depends on something that is trained
 
 

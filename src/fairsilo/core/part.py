@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from fairsilo.core.output import Output
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Batches, Silo
 from fairsilo.core.vectors import SHARED, Layout, Slot
+from fairsilo.errors import FairsiloError
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,13 @@ class Part:
 
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}.")
+
+    def refuse_idle(self, because: str, *names: str) -> None:
+        """Raise FairsiloError where one of these settings was changed, though it has no effect with another."""
+        defaults = {field.name: field.default for field in fields(self)}
+        for name in names:
+            if getattr(self, name) != defaults[name]:
+                raise FairsiloError(f"{self.name}.{name} has no effect with {because}; leave one of them out")
 
     @property
     def sends(self) -> tuple[Sends, ...]:
@@ -98,6 +106,10 @@ class Part:
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         """Raise FairsiloError where this part would do nothing, or nonsense, with this model and training."""
 
+    def sizes(self, known: Mapping[str, int]) -> dict[str, int]:
+        """Sizes that shapes of its attachments name, from those of model and data (`Sends`)."""
+        return {}
+
     # once
     def prepare(self, server: Server) -> None:
         """Before round 1, by exchanges of kind `share`."""
@@ -134,6 +146,12 @@ class Part:
 
     def finish(self, silo: Silo, update: Message) -> None:
         """After local training: attach what the server needs, keep what the next round needs."""
+
+    def outgoing(self, silo: Silo, update: Message) -> None:
+        """The last step over a complete update, in place: clip, add noise, mask.
+
+        `update.tensors[MODEL]` is the change of the model; all that parts attached is there too. What the silo keeps
+        was written before and stays as it is."""
 
     def personal(self, silo: Silo, vector: Tensor) -> Tensor:
         """The silo's own model (whole vector); by default what it has after local training."""
@@ -178,8 +196,11 @@ class Part:
         candidates are combined too."""
         return updates.mean(weights)
 
-    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
-        """Server optimiser, corrections; writes memory."""
+    def step(self, server: Server, direction: Tensor) -> Tensor:
+        """Server optimiser, corrections; writes memory.
+
+        It gets the direction alone, so that a running sum is enough. What it needs of attachments it declares with
+        `per="mean"` or `per="sum"` and finds in `server.received`, by name."""
         return direction
 
     def model_for(self, server: Server, silo: str | None, vector: Tensor) -> Tensor:

@@ -6,23 +6,18 @@ between the two and know no hook; parts write hooks and call none.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
 
 from fairsilo.core import streams
+from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import MODEL, Message, Number, Reply
 from fairsilo.core.screening import finite
 from fairsilo.core.server import Server, Updates, base_weights, named
 from fairsilo.core.task import Measure
 from fairsilo.errors import StoppedError
-
-# ---------------------------------------------------------------------------------------------------- at the silo
-
-
-# -------------------------------------------------------------------------------------------------- at the server
 
 
 def prepare(server: Server) -> None:
@@ -100,24 +95,29 @@ def probe(server: Server, vector: Tensor, silos: Iterable[str], split: str = "va
     return {
         name: Measure(float(found["loss"]), float(found["metric"]), int(found["samples"]))
         for name, found in ((name, answer.numbers) for name, answer in answers.items())
-        if math.isfinite(float(found["loss"]))
     }
 
 
 def close_round(server: Server, replies: Iterator[Reply], quorum: int) -> list[str]:
     """Move the global model by what came back; returns who counted. Below the quorum nothing moves."""
-    method = server.method
-    if not method.individual_updates:
-        return _close_by_running_sum(server, replies, quorum)
-    updates = gather(server, replies)
-    if len(updates) < quorum:
-        return list(updates.silos)
-    with streams.ambient(server.seed, server.round, "server"):
-        vector = _aggregate(server, updates)
+    close = _close_by_matrix if server.method.individual_updates else _close_by_running_sum
+    counted, vector = close(server, replies, quorum)
+    if vector is None:
+        return counted
     if not finite(vector):
-        raise StoppedError(f"round {server.round} stopped: {method.name} made the global model not finite")
+        raise StoppedError(f"round {server.round} stopped: {server.method.name} made the global model not finite")
     server.vector = vector
-    return list(updates.silos)
+    return counted
+
+
+def _close_by_matrix(server: Server, replies: Iterator[Reply], quorum: int) -> tuple[list[str], Tensor | None]:
+    """Who counted and the next global model, from all updates at once."""
+    updates = gather(server, replies)
+    silos = list(updates.silos)
+    if len(updates) < quorum:
+        return silos, None
+    with streams.ambient(server.seed, server.round, "server"):
+        return silos, _aggregate(server, updates)
 
 
 def _aggregate(server: Server, updates: Updates) -> Tensor:
@@ -129,15 +129,48 @@ def _aggregate(server: Server, updates: Updates) -> Tensor:
     for weigh in method.hooks("weights"):
         weights = weigh(server, updates, weights)
     server.weights = named(updates.silos, weights)
-    direction = combine(server, updates, weights)
-    for step in method.hooks("step"):
-        direction = step(server, updates, direction)
+    totals = Totals(method.declared)
+    for message, delta, weight in zip(updates.messages, updates.deltas, weights.tolist(), strict=True):
+        totals.add(message, delta, weight)
+    direction = _stepped(server, combine(server, updates, weights), totals.close())
     vector = server.vector.clone()
     vector[: len(direction)] += direction
     if server.module is None:
         floats = server.layout.floats
         vector[floats:] += updates.deltas[:, floats:].max(0).values
     return vector
+
+
+def _stepped(server: Server, direction: Tensor, received: dict[str, Tensor]) -> Tensor:
+    """What the server's steps make of the direction, with the means and sums they declared."""
+    server.received = received
+    for step in server.method.hooks("step"):
+        direction = step(server, direction)
+    server.received = {}
+    return direction
+
+
+class Totals:
+    """Means and sums over the silos of the attachments that are declared so, one reply at a time."""
+
+    def __init__(self, declared: Iterable[Sends]) -> None:
+        self.uses = {one.name: one.per for one in declared if one.exchange == "train" and one.per != "silo"}
+        self.sums: dict[str, Tensor] = {}
+        self.mass = 0.0
+
+    def add(self, message: Message, change: Tensor, weight: float) -> None:
+        """Count one silo's reply; `change` is the model's, which some keep apart from the other tensors."""
+        self.mass += weight
+        for name, use in self.uses.items():
+            found = change if name == MODEL else message.tensors.get(name)
+            if found is None and name in message.numbers:
+                found = torch.tensor(float(message.numbers[name]), dtype=torch.float64)
+            if found is not None:  # what is optional may be missing
+                term = found if use == "sum" else found * weight
+                self.sums[name] = self.sums[name] + term if name in self.sums else term.clone()
+
+    def close(self) -> dict[str, Tensor]:
+        return {name: total / self.mass if self.uses[name] == "mean" else total for name, total in self.sums.items()}
 
 
 def combine(server: Server, updates: Updates, weights: Tensor) -> Tensor:
@@ -170,17 +203,20 @@ def gather(server: Server, replies: Iterator[Reply]) -> Updates:
     return Updates(tuple(silos), deltas, samples, messages, layout)
 
 
-def _close_by_running_sum(server: Server, replies: Iterator[Reply], quorum: int) -> list[str]:
-    """The weighted mean without keeping the updates: memory does not depend on the number of silos."""
+def _close_by_running_sum(server: Server, replies: Iterator[Reply], quorum: int) -> tuple[list[str], Tensor | None]:
+    """Who counted and the next global model by the weighted mean, without keeping the updates: memory does not depend
+    on the number of silos."""
     floats = server.layout.floats
     by_samples = server.method.weighting(server.training.weighting) == "samples"
     total: Tensor | None = None
+    totals = Totals(server.method.declared)
     shares: dict[str, float] = {}
     for reply in replies:
         if not isinstance(reply.answer, Message):
             continue
         delta = reply.answer.tensors[MODEL]
         share = float(reply.answer.numbers["samples"]) if by_samples else 1.0
+        totals.add(reply.answer, delta, share)
         if total is None:
             total = delta
             total[:floats] *= share
@@ -190,9 +226,10 @@ def _close_by_running_sum(server: Server, replies: Iterator[Reply], quorum: int)
         shares[reply.silo] = share
         del reply, delta
     if total is None or len(shares) < quorum:
-        return list(shares)
+        return list(shares), None
     mass = sum(shares.values())
     total[:floats] /= mass
     server.weights = {name: share / mass for name, share in shares.items()}
-    server.vector = total.add_(server.vector)
-    return list(shares)
+    with streams.ambient(server.seed, server.round, "server"):
+        total[:floats] = _stepped(server, total[:floats], totals.close())
+    return list(shares), total.add_(server.vector)

@@ -1,40 +1,108 @@
-"""What makes an update unusable: found at the server, and at the silo before it is sent."""
+"""What makes a reply unusable: anything missing, unknown, of another shape or type, or not finite."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from fairsilo.core.messages import MODEL, Failure, Message, Reply
+from fairsilo.core.attachments import Group, Sends, expected, extents
+from fairsilo.core.messages import Failure, Message, Reply
+from fairsilo.core.server import Server
 from fairsilo.core.vectors import Layout
 
 
-def screened(replies: Iterator[Reply], layout: Layout) -> Iterator[Reply]:
-    """Replace malformed updates by failures, so that they are named, counted and left out like any other."""
+def screened(kind: str, messages: Mapping[str, Message], replies: Iterable[Reply], server: Server) -> Iterator[Reply]:
+    """Replace malformed replies by failures, so that they are named, counted and left out like any other.
+
+    Args:
+        kind: The exchange.
+        messages: What each silo was asked.
+        replies: What came back.
+        server: Knows what the method declares, and the sizes it is declared in.
+    """
     for reply in replies:
-        flaw = flaw_of(reply.answer, layout) if isinstance(reply.answer, Message) else None
-        yield reply if flaw is None else Reply(reply.silo, flaw, reply.seconds)
+        answer = reply.answer
+        if isinstance(answer, Message):
+            groups = expected(kind, messages[reply.silo], server.method.parts)
+            flaw = flaw_of(answer, groups, server.silo_layout, server.sizes_for(reply.silo))
+            reply = reply if flaw is None else replace(reply, answer=flaw)
+        del answer
+        yield reply
         del reply  # an update is as large as the model: let it go before the next one is made
 
 
-def flaw_of(update: Message, layout: Layout) -> Failure | None:
-    """What is wrong with an update: its length, its sample count, or a number that is not finite."""
-    delta = update.tensors.get(MODEL)
-    if delta is None or delta.dim() != 1 or len(delta) != layout.size:
-        length = "no model" if delta is None else f"{delta.numel()} numbers"
-        return Failure("malformed", f"sent {length} where {layout.size} numbers were expected")
-    samples = update.numbers.get("samples")
-    if not isinstance(samples, int) or samples < 1:
-        return Failure("malformed", f"says it trained on {samples!r} samples")
-    for key, tensor in update.tensors.items():
-        if tensor.is_floating_point() and not finite(tensor):
-            return Failure("not finite", f"{key} holds a NaN or an infinity")
-    for key, number in update.numbers.items():
-        if isinstance(number, float) and number - number != 0:
-            return Failure("not finite", f"{key} is {number}")
+def flaw_of(answer: Message, groups: Iterable[Group], layout: Layout, sizes: Mapping[str, int]) -> Failure | None:
+    """The first thing that is wrong with a reply; None where nothing is."""
+    found = dict(sizes)  # and the free sizes, as this reply has them
+    known: set[str] = set()
+    for group in groups:
+        group = tuple(named for one in group for named in one.in_full(answer.numbers))
+        known |= {one.name for one in group}
+        present = [one for one in group if one.name in answer.tensors or one.name in answer.numbers]
+        if not present and all(one.optional for one in group):
+            continue
+        for one in group:
+            flaw = _number_flaw(one, answer) if one.is_number else _tensor_flaw(one, answer, layout, found)
+            if flaw is not None:
+                return flaw
+    twice = answer.tensors.keys() & answer.numbers.keys()
+    unknown = [key for key in (*answer.tensors, *answer.numbers) if key not in known or key in twice]
+    return Failure("malformed", f"sent {unknown[0]!r}, which is not declared") if unknown else None
+
+
+def _number_flaw(one: Sends, answer: Message) -> Failure | None:
+    if one.name not in answer.numbers:
+        return Failure("malformed", f"did not send the number {one.name}")
+    value = answer.numbers[one.name]
+    kinds = (int,) if one.dtype == "int" else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        return Failure("malformed", f"{one.name} is {value!r}, not {'a whole' if one.dtype == 'int' else 'a'} number")
+    if not math.isfinite(value):
+        return Failure("not finite", f"{one.name} is {value}")
+    if value < one.least:
+        return Failure("malformed", f"{one.name} is {value}; the least is {one.least:g}")
     return None
+
+
+def _tensor_flaw(one: Sends, answer: Message, layout: Layout, sizes: dict[str, int]) -> Failure | None:
+    tensor = answer.tensors.get(one.name)
+    if not isinstance(tensor, Tensor):
+        return Failure("malformed", f"did not send the tensor {one.name}")
+    wanted = extents(one, layout, sizes)
+    if not _fits(tuple(tensor.shape), wanted, sizes):
+        shapes = ["x".join(map(str, shape)) or "one number" for shape in (tuple(tensor.shape), wanted)]
+        return Failure("malformed", f"{one.name} has the shape {shapes[0]} where {shapes[1]} was expected")
+    if not _of_type(tensor, one.dtype, layout):
+        return Failure("malformed", f"{one.name} is of type {tensor.dtype}")
+    if tensor.is_floating_point() and not finite(tensor):
+        return Failure("not finite", f"{one.name} holds a NaN or an infinity")
+    return None
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int | str, ...], sizes: dict[str, int]) -> bool:
+    """Whether a shape is the wanted one; a free size takes the value it first has, which must not be 0."""
+    if len(shape) != len(wanted):
+        return False
+    for have, size in zip(shape, wanted, strict=True):
+        if isinstance(size, str):
+            size = sizes.setdefault(size, have)
+            if not have:
+                return False
+        if have != size:
+            return False
+    return True
+
+
+def _of_type(tensor: Tensor, dtype: str, layout: Layout) -> bool:
+    if dtype == "model":
+        return tensor.dtype == layout.dtype
+    if dtype == "float":
+        return tensor.is_floating_point()
+    return not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool
 
 
 def finite(tensor: Tensor) -> bool:

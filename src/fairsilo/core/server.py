@@ -72,13 +72,24 @@ class Server:
     facts: dict[str, Any] = field(default_factory=dict)  # found out this round, read by other parts
     notes: list[str] = field(default_factory=list)  # said in the log with the round
     weights: dict[str, float] = field(default_factory=dict)  # of the round's aggregation, for the report
+    received: dict[str, Tensor] = field(default_factory=dict)  # means and sums of declared attachments, for `step`
     module: FlatModel | None = None  # the server's own network, where the method has one
     data: Split | None = None  # given to the server (synthetic or public), where the method uses it
     synthetic: dict[str, Split] = field(
         default_factory=dict
     )  # silo -> labelled images in its style, made by a generator
     task: Task | None = None
+    sizes: dict[str, int] = field(default_factory=dict)  # by name: classes, features, channels, height, width
     network: Callable[[], FlatModel] | None = None  # makes the silos' network, for parts that train on the server
+
+    def sizes_for(self, silo: str) -> dict[str, int]:
+        """The named sizes of what a silo sends: of model and data, of its synthetic images, and those of parts."""
+        sizes = dict(self.sizes)
+        if silo in self.synthetic:
+            sizes["synthetic"] = len(self.synthetic[silo])
+        for more in self.method.hooks("sizes"):
+            sizes |= more(sizes)
+        return sizes
 
     def note(self, text: str) -> None:
         self.notes.append(text)

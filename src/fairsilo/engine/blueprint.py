@@ -118,8 +118,8 @@ class Blueprint:
         layout = self.method.layout(Layout.of(module))
         return layout, layout.pack(tensors_of(module)).to(self.device)
 
-    def check(self, roster: Roster, server_data: bool, synthetic: bool = False) -> None:
-        """Refuse what the method cannot do with this model and these silos."""
+    def check(self, roster: Roster, server_data: bool, synthetic: bool = False) -> Facts:
+        """Refuse what the method cannot do with this model and these silos; returns what was found out about them."""
         model = self.flat()
         model.eval()
         self._check_size(model.module, str(self.model), roster)
@@ -130,6 +130,11 @@ class Blueprint:
         output = self._tried(model.module, prepare(blank, torch.device(self.device), model.layout.dtype))
         features = output.features
         without = tuple(member.name for member in roster.silos if not member.validation)
+        sizes = {"classes": len(self.names)}
+        if len(roster.shape) == 3:
+            sizes |= dict(zip(("channels", "height", "width"), roster.shape, strict=True))
+        if features is not None:
+            sizes["features"] = features.flatten(1).shape[1]
         staged = isinstance(model.module, Staged)
         facts = Facts(
             layout=model.layout,
@@ -141,9 +146,11 @@ class Blueprint:
             server_data=server_data,
             staged=staged,
             synthetic=synthetic,
+            sizes=sizes,
             trained_alignment=features is not None and aligned(output).requires_grad,
         )
         self.method.check(facts)
+        return facts
 
     def _tried(self, module: nn.Module, sample: Tensor) -> Output:
         """What the network makes of one sample; what it raises is told in a sentence, before anything is written."""

@@ -98,7 +98,7 @@ class Loop:
         plan = self.blueprint
         layout, vector = plan.start()
         own = plan.server_flat()
-        plan.check(self.roster, data is not None, bool(synthetic))
+        facts = plan.check(self.roster, data is not None, bool(synthetic))
         return Server(
             method=plan.method,
             vector=own.read() if own else layout.to_wire(vector),
@@ -114,6 +114,7 @@ class Loop:
             data=data,
             synthetic=synthetic,
             task=plan.task,
+            sizes=facts.sizes,
             network=plan.flat,
         )
 
@@ -214,16 +215,13 @@ class Loop:
 
     # --------------------------------------------------------------------------------------------------- exchanges
     def _exchange(self, kind: str, messages: dict[str, Message]) -> Iterator[Reply]:
-        """Ask the engine; count exchanges, bytes and seconds; screen updates; log who failed."""
+        """Ask the engine; count exchanges, bytes and seconds; screen replies; log who failed."""
         begun = time.perf_counter()
         record: dict[str, Any] = {"kind": kind, "asked": len(messages), "answered": 0, "bytes_down": 0, "bytes_up": 0}
         record["bytes_down"] = sum(message.bytes for message in messages.values())
         exchange = Exchange(kind, self.server.round, messages, self._number, self.run_id)
         self._number += 1
-        replies = _expected(exchange, self.engine.ask(exchange))
-        if kind == "train":
-            replies = screened(replies, self.server.silo_layout)
-        for reply in replies:
+        for reply in screened(kind, messages, _expected(exchange, self.engine.ask(exchange)), self.server):
             answer = reply.answer
             if isinstance(answer, Failure):
                 self._failures.append(

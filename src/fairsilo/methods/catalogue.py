@@ -102,6 +102,10 @@ class Entry:
         made = any(part.needs & {"synthetic-images", "server-data"} for part in method.parts)
         return (f"with data.synthetic=diffusion:MODEL;tokens=FOLDER: {TOKEN}",) if made else ()
 
+    def _words(self) -> dict[str, None]:
+        """What is sent under any settings, each thing once."""
+        return dict.fromkeys(one.words for part in self.parts for one in part.about.sends if one.words)
+
     def describe(self) -> dict[str, Any]:
         """Everything about the method, from its parts, for tables, `--json` and the documentation."""
         method = self.make()
@@ -117,11 +121,12 @@ class Entry:
                 for part in self.parts
                 for item in fields_of(part)
             ],
-            "sends": ["its model and its number of training samples", *method.sends, *self._style(method)],
+            "sends": ["its model and its number of training samples", *self._words(), *self._style(method)],
             "keeps": list(method.keeps),
             "results_about": method.results,
             "model": self.model,
             "individual_updates": method.individual_updates,
+            "server_sees": method.server_sees,
         }
 
 

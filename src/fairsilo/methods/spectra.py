@@ -6,6 +6,8 @@ floor(min(H, W) L), ends included.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -26,6 +28,14 @@ def window(height: int, width: int, share: float) -> tuple[slice, slice]:
     half = int(min(height, width) * share)
     row, column = height // 2, width // 2
     return slice(row - half, row + half + 1), slice(column - half, column + half + 1)
+
+
+def window_sizes(known: Mapping[str, int], share: float) -> dict[str, int]:
+    """How many rows and columns the window has, where the size of the images is known."""
+    if "height" not in known:
+        return {}
+    rows, columns = window(known["height"], known["width"], share)
+    return {"rows": len(range(known["height"])[rows]), "columns": len(range(known["width"])[columns])}
 
 
 def with_low_amplitude(images: Tensor, low: Tensor, share: float, own: Tensor | float = 0.0) -> Tensor:

@@ -7,6 +7,7 @@ its training images once, the server averages them, and the result goes with eve
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +20,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.spectra import amplitude, non_negative, window, with_low_amplitude
+from fairsilo.methods.spectra import amplitude, non_negative, window, window_sizes, with_low_amplitude
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,9 @@ class AmplitudeNorm(Part):
     window: float = setting(
         0.0, "half-size of the window as a share of the image; 0: the zero frequency alone", low=0, high=0.5
     )
+
+    def sizes(self, known: Mapping[str, int]) -> dict[str, int]:
+        return window_sizes(known, self.window)
 
     def prepare(self, server: Server) -> None:
         answers = server.ask("share", dict.fromkeys(server.names, Message({}, {"part": self.name})))

@@ -48,6 +48,17 @@ class ConflictProjection(Part):
     def finish(self, silo: Silo, update: Message) -> None:
         report_received(silo, update)
 
+    def collect(self, server: Server, updates: Updates) -> Updates:
+        if self.tau > 1:
+            kept = {
+                name: {"round": server.round, "change": change.clone()}
+                for name, change in zip(updates.silos, updates.parameters, strict=True)
+            }
+            old = server.memory.of(self).get("last", {})
+            recent = {name: item for name, item in old.items() if item["round"] > server.round - self.tau}
+            server.memory.of(self)["last"] = {**recent, **kept}
+        return updates
+
     def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         direction = updates.mean(torch.full_like(weights, 1 / len(updates)))
         earlier = {n: old for n, old in server.memory.of(self).get("last", {}).items() if n not in updates.silos}
@@ -58,17 +69,6 @@ class ConflictProjection(Part):
         losses = received_losses(updates)
         coefficients = fair_coefficients(gram(rows).cpu(), losses, sampled, server.round, self.alpha, self.tau)
         direction[: updates.layout.shared] = weighted_mean(rows, coefficients)
-        return direction
-
-    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
-        if self.tau > 1:
-            kept = {
-                name: {"round": server.round, "change": change.clone()}
-                for name, change in zip(updates.silos, updates.parameters, strict=True)
-            }
-            old = server.memory.of(self).get("last", {})
-            recent = {name: item for name, item in old.items() if item["round"] > server.round - self.tau + 1}
-            server.memory.of(self)["last"] = {**recent, **kept}
         return direction
 
 

@@ -15,7 +15,7 @@ from fairsilo.config import setting
 from fairsilo.core.attachments import PARAMETERS, Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
-from fairsilo.core.server import Server, Updates, base_weights
+from fairsilo.core.server import Server
 from fairsilo.core.silo import Silo
 from fairsilo.methods.steps import path_length
 
@@ -42,6 +42,10 @@ class ControlVariates(Part):
 
     server_lr: float = setting(1.0, "server's step on the mean update", low=0, open_low=True)
     shares: str = setting("uniform", "silos' shares in the mean update", choices=("uniform", "samples"))
+
+    @property
+    def weighting(self) -> str:
+        return self.shares
 
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
         message.tensors[f"{self.name}.control"] = self._server_control(server)
@@ -73,13 +77,10 @@ class ControlVariates(Part):
         silo.memory.of(self)["control"] = fresh
         update.tensors[f"{self.name}.change"] = fresh if own is None else fresh - own
 
-    def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
-        return base_weights(updates.samples, self.shares)
-
-    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
-        changes = sum(message.tensors[f"{self.name}.change"] for message in updates.messages)
+    def step(self, server: Server, direction: Tensor) -> Tensor:
+        changes = server.received[f"{self.name}.change"]
         server.memory.of(self)["control"] = self._server_control(server) + changes / len(server.names)
-        direction[: updates.layout.shared] *= self.server_lr
+        direction[: server.silo_layout.shared] *= self.server_lr
         return direction
 
     def _server_control(self, server: Server) -> Tensor:

@@ -57,6 +57,13 @@ class DomainAdapters(Part):
     server_lr: float = setting(1e-4, "of Adam on the server", low=0, open_low=True)
     server_batch: int = setting(32, "synthetic images of each silo a step", low=2)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.cross:
+            self.refuse_idle("cross=false", "lam", "margin")
+        if not self.kd:
+            self.refuse_idle("kd=false", "quality")
+
     def server_network(self, network: nn.Module, classes: tuple[str, ...], silos: tuple[str, ...]) -> nn.Module:
         clip = backbone_network(self.backbone, len(classes)) if is_backbone(self.backbone) else None
         if not isinstance(clip, ClipNetwork):
@@ -107,17 +114,23 @@ class DomainAdapters(Part):
         message.tensors[MODEL] = kept["models"].get(silo, kept["initial"])  # a newcomer begins where all began
         return message
 
-    def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
-        return torch.zeros_like(server.vector)
-
-    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
-        assert server.network is not None
+    def collect(self, server: Server, updates: Updates) -> Updates:
         kept = server.memory.of(self)
         models, scores = dict(kept["models"]), dict(kept["quality"])
         for name, delta, message in zip(updates.silos, updates.deltas, updates.messages, strict=True):
             models[name] = models[name] + delta
             if QUALITY in message.tensors:
                 scores[name] = message.tensors[QUALITY]
+        kept.update(models=models, quality=scores)
+        return updates
+
+    def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        return torch.zeros_like(server.vector)
+
+    def step(self, server: Server, direction: Tensor) -> Tensor:
+        assert server.network is not None
+        kept = server.memory.of(self)
+        models, scores = kept["models"], kept["quality"]
         flat, bank = self._bank(server)
         flat.load(server.vector)
         learner, copies = torch.optim.Adam([flat.parameters], lr=self.server_lr, fused=True), {}
@@ -137,7 +150,7 @@ class DomainAdapters(Part):
                         (loss / len(server.names)).backward()  # type: ignore[no-untyped-call]
                         tutors[name].step()
                 learner.step()
-        kept.update(models={name: copy.read() for name, copy in copies.items()}, quality=scores)
+        kept["models"] = {name: copy.read() for name, copy in copies.items()}
         return flat.read() - server.vector
 
     def _loss(

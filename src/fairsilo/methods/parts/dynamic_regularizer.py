@@ -15,7 +15,7 @@ from fairsilo.core.attachments import WIRE, Sends
 from fairsilo.core.messages import MODEL, Message
 from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
-from fairsilo.core.server import Server, Updates
+from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo
 
 
@@ -34,6 +34,10 @@ class DynamicRegularizer(Part):
 
     alpha: float = setting(0.1, "strength of the regulariser; 0 switches it off", low=0)
 
+    @property
+    def weighting(self) -> str:
+        return "uniform" if self.alpha else ""
+
     def begin(self, silo: Silo) -> None:
         own = silo.memory.of(self).get("correction")
         zero = torch.zeros_like(silo.start[: silo.model.layout.shared])
@@ -51,14 +55,11 @@ class DynamicRegularizer(Part):
         away = (silo.parameters.detach() - silo.start_parameters)[: len(correction)]
         silo.memory.of(self)["correction"] = correction - self.alpha * away
 
-    def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
-        return torch.full_like(weights, 1 / len(updates)) if self.alpha else weights
-
-    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+    def step(self, server: Server, direction: Tensor) -> Tensor:
         if not self.alpha:
             return direction
-        moved = updates.parameters.sum(0) / len(server.names)
+        moved = server.received[MODEL][: server.silo_layout.shared] / len(server.names)
         kept = server.memory.of(self).get("correction", torch.zeros_like(moved))
         server.memory.of(self)["correction"] = kept - self.alpha * moved
-        direction[: updates.layout.shared] -= server.memory.of(self)["correction"] / self.alpha
+        direction[: len(moved)] -= server.memory.of(self)["correction"] / self.alpha
         return direction

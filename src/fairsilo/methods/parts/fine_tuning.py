@@ -31,6 +31,11 @@ class FineTuning(Part):
     finetune_steps: int = setting(0, "stop after so many steps; 0: no bound", low=0)
     finetune_what: str = setting("all", "which tensors", choices=tuple(_CHOICES))
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.finetune_epochs:
+            self.refuse_idle("finetune_epochs=0", "finetune_steps", "finetune_what")
+
     @property
     def personalises(self) -> bool:
         return self.finetune_epochs > 0

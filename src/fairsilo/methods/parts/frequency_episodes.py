@@ -6,6 +6,7 @@ First order. The paper's contrast of contours is for segmentation and is not her
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,7 +20,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo, prepare
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.spectra import amplitude, non_negative, window, with_low_amplitude
+from fairsilo.methods.spectra import amplitude, non_negative, window, window_sizes, with_low_amplitude
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,9 @@ class FrequencyEpisodes(Part):
     bank: int = setting(32, "images a silo whose amplitudes are shared", low=1)
     inner_lr: float = setting(1e-3, "of the step inside an episode", low=0)
     inner_clip: float = setting(100.0, "bound of each entry of the inner gradient", low=0, open_low=True)
+
+    def sizes(self, known: Mapping[str, int]) -> dict[str, int]:
+        return window_sizes(known, self.window)
 
     def prepare(self, server: Server) -> None:
         answers = server.ask("share", dict.fromkeys(server.names, Message({}, {"part": self.name})))

@@ -45,8 +45,8 @@ class GradientAgreement(Part):
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         return agreement_weights(likeness(updates, self.granularity), weights, self.include_diagonal)
 
-    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
-        direction[: updates.layout.shared] *= self.server_lr
+    def step(self, server: Server, direction: Tensor) -> Tensor:
+        direction[: server.silo_layout.shared] *= self.server_lr
         return direction
 
 

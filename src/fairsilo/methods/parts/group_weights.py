@@ -53,6 +53,11 @@ class GroupWeights(Part):
         choices=("paper", "released"),
     )
 
+    @property
+    def sends(self) -> tuple[Sends, ...]:
+        received, epoch, update = self.about.sends
+        return (epoch if self.loss_source == "epoch" else received), update
+
     def begin(self, silo: Silo) -> None:
         if self.loss_source != "epoch":
             measure_received(silo)

@@ -50,6 +50,11 @@ class HeadThenBody(Part):
     )
     body_epochs: int = setting(1, "epochs that train the body, after train.epochs of the head", low=1)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.turns == "batches":
+            self.refuse_idle("turns=batches", "body_epochs")
+
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         require_head(self.name, layout, body=True)
         require_new_optimizer(self.name, training)

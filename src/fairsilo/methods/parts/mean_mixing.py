@@ -57,12 +57,14 @@ class MeanMixing(Part):
     group: int = setting(8, "images that are averaged into one mean; the fewer, the less private", low=2)
 
     def prepare(self, server: Server) -> None:
-        ask = Message({}, {"part": self.name})
+        ask = Message({}, {"part": self.name, "topic": "means"})
         means = server.ask("share", dict.fromkeys(server.names, ask))
         if not means:
             raise FairsiloError(f"{self.name}: no silo sent its means, so there is nothing to mix")
         bank = {key: torch.cat([means[name].tensors[key] for name in sorted(means)]) for key in ("inputs", "labels")}
-        delivered = server.ask("share", dict.fromkeys(server.names, Message(dict(bank), {"part": self.name})))
+        delivered = server.ask(
+            "share", dict.fromkeys(server.names, Message(dict(bank), {"part": self.name, "topic": "bank"}))
+        )
         server.memory.of(self).update(**bank, delivered=dict.fromkeys(delivered, True))
 
     def share(self, silo: Silo, message: Message) -> Message:

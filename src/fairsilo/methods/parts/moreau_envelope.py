@@ -11,7 +11,7 @@ from torch import Tensor
 from fairsilo.config import TrainSettings, setting
 from fairsilo.core.local import gradient
 from fairsilo.core.part import About, Part
-from fairsilo.core.server import Server, Updates
+from fairsilo.core.server import Server
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
@@ -80,5 +80,5 @@ class MoreauEnvelope(Part):
         model: Tensor = silo.scratch[self.name]
         return model
 
-    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+    def step(self, server: Server, direction: Tensor) -> Tensor:
         return direction if self.beta == 1 else self.beta * direction

@@ -46,6 +46,10 @@ class MultiTask(Part):
 
     regularizer: bool = setting(False, "the term as it was meant; without, local training as released")
 
+    @property
+    def sends(self) -> tuple[Sends, ...]:
+        return self.about.sends if self.regularizer else ()
+
     def kind(self, slot: Slot) -> str:
         return AVERAGED
 

@@ -76,6 +76,11 @@ class RoutedKernels(Part):
     consistency_weight: float = setting(0.1, "of the agreement under noise", low=0)
     noise: float = setting(0.1, "standard deviation of the noise; images lie in [-1, 1]", low=0)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.consistency_weight:
+            self.refuse_idle("consistency_weight=0", "noise")
+
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         require_batch_norms(self.name, layout)
         if not any(len(slot.shape) == 4 for slot in layout.slots):

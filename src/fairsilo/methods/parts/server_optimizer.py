@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairsilo.config import setting
 from fairsilo.core.part import About, Part
-from fairsilo.core.server import Server, Updates
+from fairsilo.core.server import Server
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,14 @@ class ServerOptimizer(Part):
     beta2: float = setting(0.99, "of the second moment", low=0, high=0.9999)
     tau: float = setting(1e-3, "added to the root of the second moment, which starts at tau^2", low=0, open_low=True)
 
-    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rule == "momentum":
+            self.refuse_idle("rule=momentum", "beta2", "tau")
+
+    def step(self, server: Server, direction: Tensor) -> Tensor:
         memory = server.memory.of(self)
-        change = direction[: updates.layout.shared]
+        change = direction[: server.silo_layout.shared]
         first = memory.get("first", torch.zeros_like(change))
         if self.rule == "momentum":
             first = self.beta1 * first + change

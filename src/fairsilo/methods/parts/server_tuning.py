@@ -11,7 +11,7 @@ from torch import Tensor
 from fairsilo.config import TrainSettings, setting
 from fairsilo.core.output import as_output
 from fairsilo.core.part import About, Part
-from fairsilo.core.server import Server, Updates
+from fairsilo.core.server import Server
 from fairsilo.core.silo import prepare
 from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
@@ -39,7 +39,7 @@ class ServerTuning(Part):
         if layout.wire is not layout:
             raise FairsiloError(f"{self.name} trains the whole model, and some tensors never leave their silo")
 
-    def step(self, server: Server, updates: Updates, direction: Tensor) -> Tensor:
+    def step(self, server: Server, direction: Tensor) -> Tensor:
         if self.tuning == "end":
             return direction
         start = server.vector.clone()
