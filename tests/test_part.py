@@ -332,3 +332,49 @@ def test_what_a_part_needs_and_does_not_get_is_named() -> None:
         with pytest.raises(FairsiloError) as refusal:
             method(text).check(facts)
         assert words in str(refusal.value)
+
+
+# ---------------------------------------------------------------------------------------------------- without effect
+def frozen_body(classes: int, channels: int) -> tiny.TinyNet:
+    network = tiny.TinyNet(classes, channels)
+    network.features.requires_grad_(False)
+    return network
+
+
+@pytest.mark.parametrize("how", ["only-da", "only-da(align=adversarial)", "moon", "fedproto"])
+def test_what_moves_features_is_refused_on_a_frozen_body(how: str) -> None:
+    people = tiny.federation().roster
+    tiny.plan(how).check(people, server_data=False)
+    with pytest.raises(FairsiloError, match="frozen"):
+        tiny.plan(how, model=frozen_body).check(people, server_data=False)
+    tiny.plan("fedavg", model=frozen_body).check(people, server_data=False)
+
+
+@pytest.mark.parametrize("how", ["fedheal", "fphl", "fael", "fedfv", "grace-server", "fedavgm", "q-ffl", "fednova"])
+def test_rules_over_shared_tensors_are_refused_where_none_is_shared(how: str) -> None:
+    tiny.plan(f"fedbn | {how}").check(tiny.federation().roster, server_data=False)
+    with pytest.raises(FairsiloError, match="here none is shared: it would do nothing"):
+        tiny.plan(f"fedmtl | {how}").check(tiny.federation().roster, server_data=False)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("fedag(cross=false, lam=0.5)", r"domain-adapters\.lam has no effect with cross=false"),
+        ("fedag(cross=false, margin=0.5)", r"domain-adapters\.margin has no effect with cross=false"),
+        ("fedag(kd=false, quality=false)", r"domain-adapters\.quality has no effect with kd=false"),
+        ("fedavgm(beta2=0.5)", r"server-optimizer\.beta2 has no effect with rule=momentum"),
+        ("fedavgm(tau=0.5)", r"server-optimizer\.tau has no effect with rule=momentum"),
+        ("fedrep(turns=batches, body_epochs=2)", r"body_epochs has no effect with turns=batches"),
+        ("fine-tune(finetune_epochs=0, finetune_steps=2)", r"finetune_steps has no effect with finetune_epochs=0"),
+        ("iop-fl(consistency_weight=0, noise=0.2)", r"noise has no effect with consistency_weight=0"),
+    ],
+)
+def test_a_setting_that_another_switches_off_is_refused(how: str, words: str) -> None:
+    with pytest.raises(FairsiloError, match=words):
+        method(how)
+
+
+def test_what_is_switched_off_and_left_as_it_was_is_accepted() -> None:
+    for how in ("fedag(cross=false)", "fedag(kd=false)", "fedavgm", "fedrep(turns=batches)"):
+        method(how)

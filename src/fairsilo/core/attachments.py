@@ -62,6 +62,10 @@ class Sends:
     def is_number(self) -> bool:
         return self.shape == NUMBER
 
+    @property
+    def is_single_update(self) -> bool:
+        return (self.name, self.exchange, self.per) == (MODEL, "train", "silo")
+
     def in_full(self, keys: Iterable[str]) -> list[Sends]:
         """Itself; with a star at its end, one for each of the keys that begin as it does."""
         if not self.name.endswith("*"):

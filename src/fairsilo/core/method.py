@@ -10,7 +10,6 @@ from torch import nn
 
 from fairsilo.core import streams
 from fairsilo.core.attachments import Sends
-from fairsilo.core.messages import MODEL
 from fairsilo.core.needs import CLASHES, Facts, parts_in, refusal
 from fairsilo.core.part import Part
 from fairsilo.core.vectors import AUXILIARY, AVERAGED, PRIVATE, SHARED, Layout, Slot
@@ -73,7 +72,7 @@ class Method:
         """A part whose hooks get single updates must say so: what is declared is what the server is given."""
         for hook in ("collect", "weights", "combine"):
             for part in self.owners(hook):
-                if not any(one.name == MODEL and one.per == "silo" for one in part.about.sends):
+                if not any(one.is_single_update for one in part.about.sends):
                     raise FairsiloError(
                         f"{self.name}: {part.name!r} defines `{hook}`, which gets every silo's update, and does not "
                         "say so; add EACH_UPDATE (fairsilo.core.attachments) to about.sends"
@@ -139,7 +138,7 @@ class Method:
     def individual_updates(self) -> bool:
         """Whether the server must see each silo's update; else a running sum is enough and memory does not grow with
         the silos."""
-        return any(one.name == MODEL and one.per == "silo" for one in self.declared)
+        return any(one.is_single_update for one in self.declared)
 
     @property
     def declared(self) -> tuple[Sends, ...]:
