@@ -343,18 +343,18 @@ def frozen_body(classes: int, channels: int) -> tiny.TinyNet:
 
 @pytest.mark.parametrize("how", ["only-da", "only-da(align=adversarial)", "moon", "fedproto"])
 def test_what_moves_features_is_refused_on_a_frozen_body(how: str) -> None:
-    people = tiny.federation()
-    tiny.plan(how).check(people.roster, server_data=False)
+    people = tiny.federation().roster
+    tiny.plan(how).check(people, server_data=False)
     with pytest.raises(FairsiloError, match="frozen"):
-        tiny.plan(how, model=frozen_body).check(people.roster, server_data=False)
-    tiny.plan("fedavg", model=frozen_body).check(people.roster, server_data=False)
+        tiny.plan(how, model=frozen_body).check(people, server_data=False)
+    tiny.plan("fedavg", model=frozen_body).check(people, server_data=False)
 
 
 @pytest.mark.parametrize("how", ["fedheal", "fphl", "fael", "fedfv", "grace-server", "fedavgm", "q-ffl", "fednova"])
 def test_rules_over_shared_tensors_are_refused_where_none_is_shared(how: str) -> None:
-    tiny.plan(f"fedbn | {how}").check(tiny.federation(), server_data=False)
+    tiny.plan(f"fedbn | {how}").check(tiny.federation().roster, server_data=False)
     with pytest.raises(FairsiloError, match="here none is shared: it would do nothing"):
-        tiny.plan(f"fedmtl | {how}").check(tiny.federation(), server_data=False)
+        tiny.plan(f"fedmtl | {how}").check(tiny.federation().roster, server_data=False)
 
 
 @pytest.mark.parametrize(

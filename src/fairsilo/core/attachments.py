@@ -28,7 +28,7 @@ class Sends:
     """One tensor or number that a silo sends.
 
     Args:
-        name: Its key in the message.
+        name: Its key in the message; with a star at its end, all numbers whose keys begin so.
         words: What a user reads about it. Attachments with the same words are said once; those without are not said.
         shape: `number`; a stretch of the model's vector (`shared`: its shared trainable tensors, `parameters`: all
             trainable tensors that are sent, `wire`: everything that is sent); or a tuple of sizes. A size is a number
@@ -62,6 +62,10 @@ class Sends:
     @property
     def is_number(self) -> bool:
         return self.shape == NUMBER
+
+    @property
+    def is_single_update(self) -> bool:
+        return (self.name, self.exchange, self.per) == (MODEL, "train", "silo")
 
 
 EACH_UPDATE = Sends(MODEL, shape=WIRE)  # of a part whose `collect`, `weights` or `combine` looks at single updates

@@ -72,7 +72,7 @@ class Method:
         """A part whose hooks get single updates must say so: what is declared is what the server is given."""
         for hook in ("collect", "weights", "combine"):
             for part in self.owners(hook):
-                if not any(one.per == "silo" and one.exchange == "train" for one in part.about.sends):
+                if not any(one.is_single_update for one in part.about.sends):
                     raise FairsiloError(
                         f"{self.name}: {part.name!r} defines `{hook}`, which gets every silo's update, and does not "
                         "say so; add EACH_UPDATE (fairsilo.core.attachments) to about.sends"
@@ -138,7 +138,7 @@ class Method:
     def individual_updates(self) -> bool:
         """Whether the server must see each silo's update; else a running sum is enough and memory does not grow with
         the silos."""
-        return any(one.per == "silo" and one.exchange == "train" for one in self.declared)
+        return any(one.is_single_update for one in self.declared)
 
     @property
     def declared(self) -> tuple[Sends, ...]:
