@@ -11,6 +11,7 @@ from torch import nn
 from fairsilo.config import TrainSettings
 from fairsilo.core import streams
 from fairsilo.core.part import Part
+from fairsilo.core.rates import check_rates
 from fairsilo.core.vectors import AUXILIARY, AVERAGED, PRIVATE, SHARED, Layout, Slot
 from fairsilo.errors import FairsiloError
 
@@ -182,6 +183,7 @@ class Method:
 
     def check(self, facts: Facts) -> None:
         """Refuse, with a sentence, what would be nonsense or a silent no-op."""
+        check_rates(facts.layout, facts.training)
         names = {part.name for part in self.parts}
         for part in self.parts:
             for other in part.needs:

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
+from fairsilo.config import TrainSettings, setting
 from fairsilo.core.messages import Message
 from fairsilo.core.part import Part
+from fairsilo.core.rates import require_one_rate
 from fairsilo.core.server import Server, Updates, base_weights
 from fairsilo.core.silo import Silo
+from fairsilo.core.vectors import Layout
 from fairsilo.methods.steps import path_length
 
 
@@ -32,6 +34,9 @@ class ControlVariates(Part):
 
     server_lr: float = setting(1.0, "server's step on the mean update", low=0, open_low=True)
     shares: str = setting("uniform", "silos' shares in the mean update", choices=("uniform", "samples"))
+
+    def fits(self, layout: Layout, training: TrainSettings) -> None:
+        require_one_rate(self.name, training, "divides a silo's change by the learning rate")
 
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
         message.tensors[f"{self.name}.control"] = self._server_control(server)

@@ -13,6 +13,7 @@ from torch import Tensor
 from fairsilo.config import TrainSettings
 from fairsilo.core.messages import Message
 from fairsilo.core.part import Part
+from fairsilo.core.rates import require_one_rate
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout, weighted_mean
@@ -32,6 +33,7 @@ class NormalizedAveraging(Part):
     sends = ("the length of its local path (one number)",)
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
+        require_one_rate(self.name, training, "measures a silo's path in units of the learning rate")
         if training.optimizer != "sgd":
             raise FairsiloError(f"{self.name} divides by the length of SGD's path; train.optimizer must be sgd")
         if training.keep_optimizer_state and training.momentum:
