@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -32,8 +34,9 @@ def equal_distances(products: Tensor, shares: Tensor, ridge: float) -> Tensor:
 
     in which the second term (||.|| the spectral norm) keeps p near the shares where the first does not decide.
     """
-    from scipy.optimize import nnls  # type: ignore[attr-defined, unused-ignore]  # slow to import
+    from scipy import optimize  # slow to import
 
+    least_squares: Any = optimize.nnls  # type: ignore[attr-defined,unused-ignore]
     count = len(shares)
     scale = float(products.diagonal().max())
     if count == 1 or scale <= 0:
@@ -47,6 +50,6 @@ def equal_distances(products: Tensor, shares: Tensor, ridge: float) -> Tensor:
     aims = np.concatenate([centre @ gram.diagonal(), pull * wanted])
     # p >= 0 is nnls's own constraint; a heavy row holds the sum at 1
     heavy = 1e4 * max(float(np.linalg.norm(rows, 2)), float(np.linalg.norm(aims)), 1e-12)
-    found, _ = nnls(np.vstack([rows, np.full(count, heavy)]), np.append(aims, heavy))
+    found, _ = least_squares(np.vstack([rows, np.full(count, heavy)]), np.append(aims, heavy))
     total = found.sum()
     return torch.from_numpy(found / total).to(shares) if total > 0 else shares / shares.sum()
