@@ -50,17 +50,19 @@ def evaluation_set(domain: str, samples: int, counts: Sequence[float] | None, me
     return EvaluationSet(domain, sum(counts), max(counts) / sum(counts), 1 / len(counts))
 
 
-def evaluation_sets(rows: Iterable[Mapping[str, Any]], metric: str) -> dict[str, EvaluationSet]:
+def evaluation_sets(
+    rows: Iterable[Mapping[str, Any]], metric: str, counts: Mapping[str, Sequence[float]] | None = None
+) -> dict[str, EvaluationSet]:
     """Silo -> its test data, from the rows that were measured on them; nothing for metrics that are no shares.
 
-    Class counts are those that the rows hold (`per_class.samples`).
+    Class counts come from the rows (`per_class.samples`), else from `counts` by silo.
     """
     if metric not in SHARES:
         return {}
     found = {}
     for row in rows:
         if row["split"] == "test":
-            known = (row.get("per_class") or {}).get("samples")
+            known = (row.get("per_class") or {}).get("samples") or (counts or {}).get(row["silo"])
             found[row["silo"]] = evaluation_set(row["domain"], row["samples"], known, metric)
     return found
 

@@ -123,6 +123,7 @@ def summarise(
     *,
     metric: str = "accuracy",
     higher: bool = True,
+    counts: Mapping[str, Sequence[float]] | None = None,
 ) -> dict[str, Any]:
     """The three answers of a run, with the rounds they were read from.
 
@@ -133,6 +134,7 @@ def summarise(
         ddof: Degrees of freedom taken off in standard deviations over silos and domains.
         higher: Whether more of the metric is better.
         metric: The name of the metric in the rows. Intervals and chance levels are known for `chance.SHARES`.
+        counts: Silo -> samples of each class in its test data, where the rows do not say it.
     """
     if selection in _JUDGES and not _judged(rows, selection):
         selection = "last"  # there is nothing to select by, and the summary must not claim otherwise
@@ -152,7 +154,7 @@ def summarise(
     outside_recent = [mean(found[silo] for silo in outside if silo in found) for found in by_round]
     outside_recent = [value for value in outside_recent if not math.isnan(value)]
     samples = {row["silo"]: row["samples"] for row in rows if row["split"] == "test"}
-    sets = evaluation_sets(rows, metric)
+    sets = evaluation_sets(rows, metric, counts)
     return {
         "selection": selection,
         "rounds": rounds,
