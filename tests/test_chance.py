@@ -6,12 +6,15 @@ import csv
 import io
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from rich.console import Console
 from rich.table import Table
 
+import tiny
 from fairsilo.analysis.chance import EvaluationSet, evaluation_set, evaluation_sets, judged, pooled_size, wilson
 from fairsilo.analysis.metrics import at_chance, compare_cells, headline, summarise
 from fairsilo.report.comparison_page import page
@@ -71,10 +74,28 @@ def test_what_guessing_reaches_follows_from_the_counts() -> None:
 
 def test_counts_come_from_the_rows_or_from_the_run() -> None:
     (found,) = evaluation_sets(rows({"a": 0.5}), "accuracy", {"a": (1, 0, 0)}).values()
-    assert found.majority == 0.6
+    assert (found.majority, found.size) == (0.6, 100)
     (found,) = evaluation_sets(rows({"a": 0.5}, counts=None), "accuracy", {"a": (80, 20)}).values()
     assert found.majority == 0.8
-    assert evaluation_sets(rows({"a": 0.5}), "auroc", None) == {}
+    assert evaluation_sets(rows({"a": 0.5}), "auroc") == {}
+
+
+def test_a_real_run_knows_what_guessing_reaches(tmp_path: Path) -> None:
+    import fairsilo
+
+    people = tiny.federation()
+    settings: dict[str, Any] = {"rounds": 1, "epochs": 1, "lr": 1e-9, "engine": {"name": "sequential"}}
+    result = fairsilo.run(method="fedavg", model=tiny.TinyNet, federation=people, out=tmp_path / "r", **settings)
+    for found in result.summary["silos"]:
+        targets = people[found["silo"]].test.targets
+        counts = torch.bincount(targets, minlength=len(people.classes))
+        uniform = pytest.approx(1 / len(people.classes))
+        assert found["chance"] == {"majority": pytest.approx(int(counts.max()) / len(targets)), "uniform": uniform}
+    even = result.summary["fairness"]["global"]
+    assert even["chance"] == pytest.approx(1 / 3)
+    assert at_chance(result.summary)["fairness"] == (even["interval"][0] <= even["chance"])
+    page = (tmp_path / "r" / "report.html").read_text(encoding="utf-8")
+    assert ("At chance level" in page) == any(at_chance(result.summary).values())
 
 
 @pytest.mark.parametrize(("value", "guessed"), [(0.2, True), (0.6, True), (0.65, True), (0.72, False), (0.9, False)])

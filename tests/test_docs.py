@@ -1,10 +1,14 @@
-"""The pages about the methods are what the catalogue says now."""
+"""The pages about the methods are what the catalogue says now, and the examples of all pages run as printed."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -91,3 +95,47 @@ def test_values_are_written_as_they_are_given() -> None:
     written = [generate.written(value) for value in (1, True, False, None, 0.0001, 2.0, "auto")]
     assert written == ["1", "true", "false", "none", "0.0001", "2", "auto"]
     assert generate.table(["a"], [["x | y\nz"]]) == "| a |\n|---|\n| x \\| y z |"
+
+
+# ------------------------------------------------------------------------------------------------------------ examples
+PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
+BLOCK = re.compile(r"(?P<slow><!-- slow -->\n)?```(?P<kind>bash|python)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def examples() -> Iterator[object]:
+    """Every block of commands or Python; a page marks those that take minutes with a comment in front."""
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for found in BLOCK.finditer(text):
+            line = text[: found.start("text")].count("\n") + 1
+            marks = [pytest.mark.slow] if found["slow"] else []
+            yield pytest.param(found["kind"], found["text"], marks=marks, id=f"{page}:{line}")
+
+
+@pytest.mark.parametrize(("kind", "text"), list(examples()))
+def test_an_example_runs_as_printed(kind: str, text: str, tmp_path: Path) -> None:
+    """In a folder of its own, which holds what a checkout holds besides the program."""
+    programs, work = tmp_path / "bin", tmp_path / "work"
+    for folder in (programs, work):
+        folder.mkdir()
+    (programs / "fairsilo").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m fairsilo.cli "$@"\n')
+    (programs / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    (work / "experiments").symlink_to(ROOT / "experiments")
+    (work / "example.py").write_text(text if kind == "python" else "", encoding="utf-8")
+    command = ["python", "example.py"] if kind == "python" else ["bash", "-euo", "pipefail", "-c", text]
+    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path}
+    done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+
+
+def test_no_example_holds_a_placeholder() -> None:
+    assert len(list(examples())) > 4
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert "THIS-REPOSITORY" not in text
+        for block in BLOCK.finditer(text):
+            assert not re.search(r"\b(FOLDER|PATH)\b|\.\.\.", block["text"]), f"{page}: {block['text']}"
