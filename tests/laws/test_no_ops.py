@@ -19,22 +19,7 @@ ONE_BATCH = dataclasses.replace(tiny.TRAINING, rounds=2, batch_size=8, lr=0.05)
 SINGLE = dataclasses.replace(tiny.TRAINING, rounds=2, batch_size=1, lr=0.05)
 SIZES = {"one batch a round": (ONE_BATCH, 8), "batches of one": (SINGLE, 4)}
 
-# to be removed where the rules of meta-learning for few batches are revised
-UNREVISED = {
-    **dict.fromkeys([(name, "one batch a round") for name in ("only-ml", "bgp", "fft-gp")], "needs two batches"),
-    **dict.fromkeys([(name, "batches of one") for name in ("per-fedavg", "grace", "grace-client")], "halves a batch"),
-}
 NOT_TRAINED = {"clip-zero-shot"}  # by its definition
-
-
-def cases() -> list[Any]:
-    marked = []
-    for name in CATALOGUE:
-        for size in SIZES:
-            reason = UNREVISED.get((name, size))
-            marks = [pytest.mark.xfail(strict=False, reason=reason)] if reason else []
-            marked.append(pytest.param(name, size, marks=marks))
-    return marked
 
 
 def moved(loop: Loop, history: History, before: torch.Tensor) -> bool:
@@ -46,7 +31,8 @@ def moved(loop: Loop, history: History, before: torch.Tensor) -> bool:
     return all(first[name] != second[name] for name in first)
 
 
-@pytest.mark.parametrize(("name", "size"), cases())
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", CATALOGUE)
 def test_on_tiny_silos_the_model_moves_or_the_method_is_refused(name: str, size: str) -> None:
     training, count = SIZES[size]
     people = tiny.federation(dict.fromkeys("abc", count))
