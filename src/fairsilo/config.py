@@ -138,6 +138,11 @@ class TrainSettings:
         "of the local learning rate over the rounds; cosine: towards zero, step: a tenth from four fifths of them on",
         choices=("constant", "cosine", "step"),
     )
+    lr_groups: str | None = setting(
+        None,
+        "factors of the local learning rate for some tensors, such as prompts=10, head=0.1: by a piece of their names, "
+        "or by group (body, head, batch-norm, norm, auxiliary)",
+    )
     lr_warmup: int = setting(0, "rounds at a hundredth of the local learning rate; the schedule has the others", low=0)
     momentum: float = setting(0.9, "of local SGD", low=0, high=1)
     weight_decay: float = setting(1e-4, "local weight decay", low=0)
@@ -153,6 +158,11 @@ class TrainSettings:
     )
     sampling: str = setting("uniform", "how participants are drawn", choices=("uniform", "size"))
     quorum: float = setting(0.5, "share of the participants that must answer", low=0, high=1)
+
+    @property
+    def lr_factors(self) -> dict[str, float]:
+        """`lr_groups` as a dictionary: name -> factor of the learning rate."""
+        return lr_factors(self.lr_groups)
 
     def at(self, round: int) -> TrainSettings:
         """As they are in a round: with the learning rate that the schedule has come to."""
@@ -226,6 +236,10 @@ class Experiment:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        # also a mapping is taken; a text can be hashed, and is written as it can be given again
+        factors = lr_factors(self.train.lr_groups)
+        groups = ", ".join(f"{name}={factor:.12g}" for name, factor in factors.items())
+        object.__setattr__(self, "train", dataclasses.replace(self.train, lr_groups=groups or None))
         for group in ("data", "train", "evaluate", "engine"):
             check_fields(getattr(self, group), f"{group}.")
         participation_rule(self.train.participation)
@@ -239,6 +253,31 @@ class Experiment:
             raise FairsiloError(f"data.{sources[0]} and data.{sources[1]} are both given; give one source of data")
         if not sources:
             object.__setattr__(self, "data", dataclasses.replace(self.data, name="glyphs"))
+
+
+def lr_factors(groups: Mapping[str, Any] | str | None) -> dict[str, float]:
+    """Name -> factor, from a mapping or from a text such as `prompts=10, head=0.1`."""
+    pairs: list[tuple[str, Any]] = []
+    if groups is not None and not isinstance(groups, str | Mapping):
+        pairs = [("", groups)]
+    elif isinstance(groups, str):
+        for piece in filter(None, map(str.strip, groups.split(","))):
+            name, _, factor = piece.partition("=")
+            pairs.append((name.strip(), factor.strip()))
+    elif groups:
+        pairs = [(str(name), factor) for name, factor in groups.items()]
+    found: dict[str, float] = {}
+    for name, factor in pairs:
+        value = -1.0
+        with contextlib.suppress(TypeError, ValueError):
+            value = float(factor)
+        if not name or name in found or not 0 <= value < math.inf:
+            raise FairsiloError(
+                f"train.lr_groups is {groups!r}; it must name each group once with a factor of at least 0, such as "
+                "prompts=10, head=0.1"
+            )
+        found[name] = value
+    return found
 
 
 def participation_rule(text: str) -> tuple[str, float]:

@@ -128,8 +128,8 @@ def training_only(
     step: Callable[[Silo, Batch], Tensor] = gradient,
 ) -> Tensor:
     """Train some tensors, with a new optimiser; the others stay as they are (but for BatchNorm's statistics)."""
-    with silo.model.training_only(chosen) as leaves:
-        return follow(silo, make_optimizer(silo, leaves), batches, step)
+    with silo.model.training_only(chosen):
+        return follow(silo, make_optimizer(silo, chosen), batches, step)
 
 
 def fine_tune(silo: Silo, chosen: Callable[[Slot], bool], epochs: int, steps: int = 0) -> None:

@@ -12,6 +12,7 @@ from fairsilo.core import streams
 from fairsilo.core.attachments import Sends
 from fairsilo.core.needs import CLASHES, Facts, parts_in, refusal
 from fairsilo.core.part import Part
+from fairsilo.core.rates import check_rates
 from fairsilo.core.vectors import AUXILIARY, AVERAGED, PRIVATE, SHARED, Layout, Slot
 from fairsilo.errors import FairsiloError
 
@@ -213,6 +214,7 @@ class Method:
 
     def check(self, facts: Facts) -> None:
         """Refuse, with a sentence, what would be nonsense or a silent no-op."""
+        check_rates(facts.layout, facts.training)
         if not facts.layout.wire.size:
             idle = [part for hook in ("weights", "combine", "step", "adapt") for part in self.owners(hook)]
             if idle:

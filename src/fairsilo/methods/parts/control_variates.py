@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
+from fairsilo.config import TrainSettings, setting
 from fairsilo.core.attachments import PARAMETERS, Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
+from fairsilo.core.rates import require_one_rate
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Silo
+from fairsilo.core.vectors import Layout
 from fairsilo.methods.steps import path_length
 
 
@@ -46,6 +48,9 @@ class ControlVariates(Part):
     @property
     def weighting(self) -> str:
         return self.shares
+
+    def fits(self, layout: Layout, training: TrainSettings) -> None:
+        require_one_rate(self.name, training, "divides a silo's change by the learning rate")
 
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
         message.tensors[f"{self.name}.control"] = self._server_control(server)

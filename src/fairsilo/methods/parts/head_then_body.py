@@ -25,7 +25,7 @@ class _Alternating:
     """Two optimisers that step in turn."""
 
     def __init__(self, silo: Silo) -> None:
-        self.body, self.head = (make_optimizer(silo, silo.model.leaves(chosen)) for chosen in (is_body, is_head))
+        self.body, self.head = (make_optimizer(silo, chosen) for chosen in (is_body, is_head))
         self.count = 0
 
     def step(self) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from fairsilo.config import TrainSettings, setting
 from fairsilo.core.local import gradient
 from fairsilo.core.part import About, Part
+from fairsilo.core.rates import require_one_rate
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
@@ -46,6 +47,7 @@ class MoreauEnvelope(Part):
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         require_new_optimizer(self.name, training)
+        require_one_rate(self.name, training, "takes plain steps of its own at one rate")
         if training.optimizer != "sgd":
             raise FairsiloError(f"{self.name} takes plain gradient steps of its own; set train.optimizer=sgd")
         if training.lr_schedule == "cosine" and not self.inner_lr:

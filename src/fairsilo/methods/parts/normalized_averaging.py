@@ -14,6 +14,7 @@ from fairsilo.config import TrainSettings
 from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
+from fairsilo.core.rates import require_one_rate
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout, weighted_mean
@@ -38,6 +39,7 @@ class NormalizedAveraging(Part):
     needs = frozenset({"even-steps", "shared-tensors"})
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
+        require_one_rate(self.name, training, "measures a silo's path in units of the learning rate")
         if training.optimizer != "sgd":
             raise FairsiloError(f"{self.name} divides by the length of SGD's path; train.optimizer must be sgd")
         if training.keep_optimizer_state and training.momentum:

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
+from fairsilo.config import TrainSettings, setting
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
+from fairsilo.core.rates import require_one_rate
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
-from fairsilo.core.vectors import squared_norms
+from fairsilo.core.vectors import Layout, squared_norms
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.received_loss import RECEIVED_LOSS, measure_received, received_losses, report_received
 
@@ -55,6 +56,12 @@ class QFair(Part):
         super().__post_init__()
         if self.form == "normalised" and self.lipschitz is not None:
             raise FairsiloError(f"{self.name}.lipschitz is of the paper's form and has no effect with form=normalised")
+
+    def fits(self, layout: Layout, training: TrainSettings) -> None:
+        if self.form == "paper" and self.lipschitz is None:
+            require_one_rate(
+                self.name, training, "divides silos' changes by the learning rate (form=normalised does not)"
+            )
 
     def begin(self, silo: Silo) -> None:
         measure_received(silo)
