@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 import tiny
+import tiny_backbones
 from fairsilo.core.local import gradient
 from fairsilo.core.messages import MODEL, Message, Request
 from fairsilo.core.silo import Memory, Silo
+from fairsilo.core.vectors import AUXILIARY, PRIVATE
 from fairsilo.data.federation import Federation
+from fairsilo.engine.features import keep_features
+from fairsilo.engine.loop import Loop
+from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.alignment import coral
 from fairsilo.methods.catalogue import CATALOGUE
+from fairsilo.methods.heads import features_width
 from fairsilo.methods.parts import feature_alignment
 from fairsilo.methods.parts.feature_alignment import RATIO, gradient_ratio
 from fairsilo.methods.text import method
@@ -125,3 +134,50 @@ def test_it_is_measured_in_a_run_of_one_step_too(people: Federation) -> None:
 def test_the_number_is_declared() -> None:
     assert any("alignment's gradient" in text for text in method("bgp").sends)
     assert not method("bgp").individual_updates  # and a running sum is still enough
+
+
+# ---------------------------------------------------------------------------------------------------------- adversaries
+@pytest.mark.parametrize(("width", "expected"), [(64, [24, 64, 1]), (5, [24, 5, 1]), (0, [24, 1])])
+def test_the_adversary_is_as_large_as_asked(width: int, expected: list[int], people: Federation) -> None:
+    layout = tiny.plan(f"only-da(align=adversarial, adversary_width={width})").start()[0]
+    shapes = [slot.shape for slot in layout.slots if slot.group == AUXILIARY and len(slot.shape) == 2]
+    assert [shapes[0][1], *(shape[0] for shape in shapes)] == expected
+
+
+def test_the_size_of_an_adversary_that_is_not_there_is_refused() -> None:
+    with pytest.raises(FairsiloError, match="adversary_width has no effect with align=coral"):
+        method("bgp(adversary_width=8)")
+
+
+@pytest.mark.parametrize("how", ["fedclip | bgp(align=adversarial)", "promptfl | grace(align=adversarial)"])
+def test_adversarial_alignment_around_clip(how: str, tmp_path: Path) -> None:
+    """The adversary reads what is aligned: adapted image features, or the classes' text features."""
+    people = tiny_backbones.enlarged(tiny.federation())
+    training = dataclasses.replace(tiny.TRAINING, rounds=2, lr=0.02)
+    plan = tiny.plan(how, training, model=f"clip:{tiny_backbones.write_clip(tmp_path / 'clip')}")
+    ready = keep_features(plan, people, None)
+    loop = Loop(ready.plan, ready.federation, Sequential(ready.plan, ready.federation, strict=True))
+    history = loop.run()
+    assert all(value > 0 for record in history.rounds for value in record["shown"][SHOWN].values())
+    layout, start = ready.plan.start()
+    adversary = [slot for slot in layout.slots if slot.group == AUXILIARY]
+    assert adversary
+    assert all(slot.kind == PRIVATE for slot in adversary)
+    own = loop.engine.memory["a"]["silo"]["own"]
+    assert not torch.equal(own, torch.cat([start[slot.place] for slot in layout.own]))  # it learned
+    plain = Loop(*_without_alignment(how, plan, people)).run()
+    assert not torch.equal(history.vector, plain.vector)  # and the shared model felt it
+
+
+def _without_alignment(how: str, plan: Any, people: Federation) -> tuple[Any, Federation, Sequential]:
+    without = dataclasses.replace(plan, method=method(how).without("feature-alignment"))
+    ready = keep_features(without, people, None)
+    return ready.plan, ready.federation, Sequential(ready.plan, ready.federation, strict=True)
+
+
+def test_a_network_that_does_not_tell_its_features_width_is_refused_in_a_sentence() -> None:
+    with pytest.raises(FairsiloError, match="give it an attribute `features_width`"):
+        features_width("feature-alignment", nn.Conv2d(3, 4, 3))
+    deeper = nn.Module()
+    deeper.head = nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 3))
+    assert features_width("feature-alignment", deeper) == 7

@@ -465,6 +465,41 @@ def test_features_are_contrasted_with_the_received_and_the_previous_model(vit: s
     assert torch.equal(silo.memory.of(part)["previous"], local)
 
 
+def test_gc_net_and_head_are_as_large_as_asked(vit: str, people: Federation) -> None:
+    plain = network(vit)
+    width = plain.vit.width
+    how = Method((GroupPrompts(gc_width=2, head="mlp"), Clustering(clusters=2), GroupWeights()), "fedgcr")
+    layout = plan(how, vit).start()[0]
+    shapes = {slot.name: slot.shape for slot in layout.slots}
+    assert shapes["gc_net.0.weight"] == (2 * width, width)
+    assert shapes["gc_net.2.weight"] == (width, 2 * width)
+    assert shapes["head.0.weight"] == (width, width)
+    assert shapes["head.2.weight"] == (3, width)
+    assert {slot.group for slot in layout.slots if slot.name.startswith("head")} == {"head"}
+    assert plain.gc_net[0].weight.shape == (4 * width, width)
+    history, loop = run(how, vit, people, rounds=2)
+    assert not torch.equal(loop.server.vector, loop.blueprint.start()[1])
+    with torch.no_grad():
+        module: Any = plan(how, vit).flat().module.eval()
+        features = module(torch.zeros(1, 3, 8, 8)).features
+        hidden = torch.relu(features @ module.head[0].weight.T + module.head[0].bias)
+        expected = hidden @ module.head[2].weight.T + module.head[2].bias
+        torch.testing.assert_close(module(torch.zeros(1, 3, 8, 8)).prediction, expected)
+    assert all(record["counted"] for record in history.rounds)
+
+
+def test_prompts_can_have_ten_times_the_rate(vit: str, people: Federation) -> None:
+    """As the released code trains them; a first step of Adam is as long as its rate."""
+    moved = {}
+    for groups in (None, "prompts=10"):
+        _, loop = run(FEDGCR, vit, people, rounds=1, optimizer="adam", lr=1e-4, lr_groups=groups, batch_size=64)
+        layout, start = loop.blueprint.start()
+        change = layout.views(loop.server.vector - start)
+        moved[groups] = {name: float(change[name].abs().max()) for name in ("prompts", "head.weight")}
+    assert moved["prompts=10"]["prompts"] == pytest.approx(10 * moved[None]["prompts"], rel=0.05)
+    assert moved["prompts=10"]["head.weight"] == pytest.approx(moved[None]["head.weight"], rel=0.05)
+
+
 # -------------------------------------------------------------------------------------------------------------- weights
 def test_the_influence_of_clusters_grows_from_nothing() -> None:
     assert [influence(r, 0.5, 0.5) for r in (1, 2, 3)] == [0.0, 0.25, 0.375]

@@ -41,3 +41,18 @@ def linear_head(part: str, network: nn.Module) -> nn.Linear:
     if not isinstance(head, nn.Linear):
         raise FairsiloError(f"{part} needs a network whose attribute `head` is a torch.nn.Linear over its features")
     return head
+
+
+def features_width(part: str, network: nn.Module) -> int:
+    """How many numbers the network's features have: what its head takes, or what the network says itself."""
+    head = getattr(network, "head", None)
+    first = next(iter(head), None) if isinstance(head, nn.Sequential) else head
+    if isinstance(first, nn.Linear):
+        return first.in_features
+    width = getattr(network, "features_width", None)
+    if not isinstance(width, int):
+        raise FairsiloError(
+            f"{part} must know how wide the network's features are; let its attribute `head` be a torch.nn.Linear over "
+            "them, or give it an attribute `features_width`"
+        )
+    return width

@@ -377,7 +377,7 @@ class PromptClassifier(nn.Module):
 
     def __init__(self, clip: ClipNetwork, texts: Tensor, pretrained: nn.Module) -> None:
         super().__init__()
-        self.clip = clip
+        self.clip, self.features_width = clip, clip.width
         self.clip.pretrained, self.clip.frozen = pretrained, False
         self.register_buffer("texts", texts, persistent=False)
 

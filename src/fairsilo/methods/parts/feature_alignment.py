@@ -22,8 +22,9 @@ from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import AUXILIARY, Layout
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.alignment import ALIGNMENTS, adversarial
-from fairsilo.methods.heads import linear_head
+from fairsilo.methods.heads import features_width
 
+ADVERSARY = 64  # hidden units, unless others are set
 RATIO = f"feature-alignment{SHOWN}ratio"
 
 
@@ -48,6 +49,14 @@ class FeatureAlignment(Part):
     align: str = setting("coral", "how features are compared", choices=(*ALIGNMENTS, "adversarial"))
     align_weight: float = setting(1.0, "weight of the term (lambda)", low=0)
     align_warmup: int = setting(0, "rounds before the term counts", low=0)
+    adversary_width: int = setting(
+        ADVERSARY, "hidden units of the adversary (align=adversarial); 0: it is linear", low=0
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.align != "adversarial" and self.adversary_width != ADVERSARY:
+            raise FairsiloError(f"{self.name}.adversary_width has no effect with align={self.align}")
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         if self.align_warmup >= training.rounds:
@@ -60,8 +69,10 @@ class FeatureAlignment(Part):
         """An adversary's is a small classifier of global against local features, private to its silo."""
         if self.align != "adversarial":
             return {}
-        width = linear_head(self.name, network).in_features
-        return {"adversary": nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 1))}
+        width, hidden = features_width(self.name, network), self.adversary_width
+        if not hidden:
+            return {"adversary": nn.Linear(width, 1)}
+        return {"adversary": nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 1))}
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         local = aligned(output)

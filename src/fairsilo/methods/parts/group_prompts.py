@@ -25,13 +25,16 @@ from fairsilo.models.backbones import VitNetwork
 class GroupedVit(nn.Module):
     """h = GC-Net(ViT(x)); z = ViT([CLS, patches, p_1 + h, ..., p_n + h]) at the class token; a head on z."""
 
-    def __init__(self, vit: VitNetwork, prompts: int, dropout: float) -> None:
+    def __init__(self, vit: VitNetwork, prompts: int, dropout: float, gc_width: int = 4, head: str = "linear") -> None:
         super().__init__()
         self.vit = vit
         self.prompts = nn.Parameter(0.02 * torch.randn(prompts, vit.width))
-        self.gc_net = nn.Sequential(nn.Linear(vit.width, 4 * vit.width), nn.ReLU(), nn.Linear(4 * vit.width, vit.width))
+        hidden = gc_width * vit.width
+        self.gc_net = nn.Sequential(nn.Linear(vit.width, hidden), nn.ReLU(), nn.Linear(hidden, vit.width))
         self.dropout = nn.Dropout(dropout)
-        self.head = vit.head
+        self.head: nn.Module = vit.head
+        if head == "mlp":
+            self.head = nn.Sequential(nn.Linear(vit.width, vit.width), nn.ReLU(), vit.head)
         del vit.head
 
     def forward(self, inputs: Tensor) -> Output:
@@ -63,6 +66,10 @@ class GroupPrompts(Part):
     needs = frozenset({"classification", "part:clustering"})
 
     prompts: int = setting(4, "prompts beside the patches (n)", low=1)
+    gc_width: int = setting(4, "hidden width of GC-Net, in widths of the ViT", low=1)
+    head: str = setting(
+        "linear", "on the features; the paper draws an MLP, the released code is linear", choices=("linear", "mlp")
+    )
     head_dropout: float = setting(0.1, "on the features before the head", low=0, high=0.9)
     similarity: str = setting("cosine", "s; the paper's dot product saturates", choices=("cosine", "dot"))
     temperature: float = setting(0.5, "of both contrasts (T)", low=0, open_low=True)
@@ -75,7 +82,7 @@ class GroupPrompts(Part):
     )
 
     def network(self, network: nn.Module, classes: tuple[str, ...]) -> nn.Module:
-        return GroupedVit(require_vit(self.name, network), self.prompts, self.head_dropout)
+        return GroupedVit(require_vit(self.name, network), self.prompts, self.head_dropout, self.gc_width, self.head)
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         known, before = silo.scratch.get(CLUSTERS), silo.memory.of(self).get("previous")

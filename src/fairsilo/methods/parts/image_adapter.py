@@ -30,7 +30,7 @@ class AdaptedClip(Staged):
 
     def __init__(self, clip: ClipNetwork, texts: Tensor, hidden: int) -> None:
         super().__init__()
-        self.clip = clip
+        self.clip, self.features_width = clip, clip.width
         self.adapter = attention(clip.width, hidden)
         self.register_buffer("texts", texts, persistent=False)
 

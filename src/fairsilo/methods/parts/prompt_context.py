@@ -24,7 +24,7 @@ class PromptedClip(Staged):
 
     def __init__(self, clip: ClipNetwork, classes: tuple[str, ...], length: int) -> None:
         super().__init__()
-        self.clip = clip
+        self.clip, self.features_width = clip, clip.width  # images and classes have features of one width
         self.context = nn.Parameter(0.02 * torch.randn(length, clip.text_width))
         self.register_buffer("tokens", clip.tokens(classes, context=length), persistent=False)
         self.known: list[tuple[Tensor, Tensor]] = []  # contexts and their class features, the last used first
