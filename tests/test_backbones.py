@@ -657,8 +657,7 @@ def test_the_server_tunes_the_whole_encoder_not_the_emulator(places: dict[str, s
         with torch.no_grad():
             return float(F.cross_entropy(server.module.module(inputs).prediction, given.targets))
 
-    updates: Any = None
-    moved = ServerTuning(tuning_epochs=20, tuning_lr=0.001).step(server, updates, torch.zeros_like(server.vector))
+    moved = ServerTuning(tuning_epochs=20, tuning_lr=0.001).step(server, torch.zeros_like(server.vector))
     assert loss(server.vector + moved) < 0.9 * loss(server.vector)
 
 

@@ -369,9 +369,10 @@ def test_ablations_change_what_they_should_and_only_that(clip: str, silos: Feder
     assert not same(ran(margin=0.5), full)
     assert not same(ran(reduction="sum"), full)
     assert not same(ran(as_printed=True), full)
-    # scores act in J alone, lam and the margin in R alone
-    assert same(ran(kd=False, quality=False), no_kd)
-    assert same(ran(cross=False, lam=5.0, margin=0.5), no_cross)
+    # scores act in J alone, lam and the margin in R alone: without these, settings of them are refused
+    for settings in ({"kd": False, "quality": False}, {"cross": False, "lam": 5.0}, {"cross": False, "margin": 0.5}):
+        with pytest.raises(FairsiloError, match="has no effect with"):
+            ran(**settings)
     assert same(ran(lam=0.0, margin=0.5), ran(lam=0.0))
     # all that a silo says without its scores is as with equal ones
     unscored = fedag(clip).without("momentum-start")

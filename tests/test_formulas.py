@@ -181,7 +181,7 @@ def test_negative_agreement_is_shifted_until_the_lowest_is_a_thousandth() -> Non
 
 def test_graces_step_moves_what_is_trained_and_not_the_statistics() -> None:
     part = method("grace-server(server_lr=0.5)").parts[0]
-    moved = part.step(Given("grace-server").server, updates_of([1.0] * 4), torch.ones(6, dtype=torch.float64))
+    moved = part.step(Given("grace-server").server, torch.ones(6, dtype=torch.float64))
     assert moved.tolist() == [0.5] * 4 + [1.0] * 2
 
 

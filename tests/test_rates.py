@@ -159,13 +159,13 @@ def test_every_loop_uses_them(how: str, people: Federation) -> None:
 def test_what_divides_by_the_rate_refuses(how: str, sentence: str, people: Federation) -> None:
     grouped = dataclasses.replace(tiny.TRAINING, lr_groups="head=2")
     with pytest.raises(FairsiloError, match=sentence):
-        tiny.plan(how, grouped).check(people, False)
-    tiny.plan(how, TrainSettings()).check(people, False)
+        tiny.plan(how, grouped).check(people.roster, False)
+    tiny.plan(how, TrainSettings()).check(people.roster, False)
     for fine in ("q-ffl(form=normalised)", "q-ffl(lipschitz=5)"):
-        tiny.plan(fine, grouped).check(people, False)
+        tiny.plan(fine, grouped).check(people.roster, False)
 
 
 def test_a_name_that_no_tensor_has_is_refused_with_those_there_are(people: Federation) -> None:
     for name in ("prompts", "norm", "features.1.running_mean"):  # a group that is not there; a buffer is not trained
         with pytest.raises(FairsiloError, match=r"groups: batch-norm, body, head; tensors: .*head.weight"):
-            tiny.plan("fedavg", dataclasses.replace(tiny.TRAINING, lr_groups=f"{name}=10")).check(people, False)
+            tiny.plan("fedavg", dataclasses.replace(tiny.TRAINING, lr_groups=f"{name}=10")).check(people.roster, False)

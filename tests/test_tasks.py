@@ -97,6 +97,10 @@ class Brightness:
         return (self.reported,)
 
     @property
+    def per_class(self) -> tuple[str, ...]:
+        return ()
+
+    @property
     def reported(self) -> Metric:
         return Metric("error", "mean absolute error", higher_is_better=False)
 

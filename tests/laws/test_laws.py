@@ -226,12 +226,13 @@ def test_a_kept_optimiser_survives_resumption(people: Federation, tmp_path: Path
         assert tiny.numbers(tiny.run("fedavg", people, training, folder=tmp_path / optimizer)[0]) == whole
 
 
-def _run_until_killed(how: str, folder: Path) -> None:
+def _run_until_killed(how: str, folder: Path, kernels: bool) -> None:
     """In a child process: SIGKILL at the worst moment, the update of round 2 half gathered."""
     import os
     import signal
 
     torch.set_num_threads(1)
+    torch.backends.mkldnn.enabled = kernels  # as in the process that goes on with it: others round otherwise
 
     def kill(event: Event) -> None:
         if event.kind == "reply" and event.round == 2 and event.silo == "b":
@@ -244,7 +245,8 @@ def _run_until_killed(how: str, folder: Path) -> None:
 def test_a_real_kill_and_resume_gives_the_same_numbers(how: str, people: Federation, tmp_path: Path) -> None:
     import torch.multiprocessing as multiprocessing
 
-    child = multiprocessing.get_context("spawn").Process(target=_run_until_killed, args=(how, tmp_path / "killed"))
+    arguments = (how, tmp_path / "killed", torch.backends.mkldnn.enabled)
+    child = multiprocessing.get_context("spawn").Process(target=_run_until_killed, args=arguments)
     child.start()
     child.join(60)
     assert child.exitcode == -9
