@@ -156,7 +156,7 @@ def test_adversarial_alignment_around_clip(how: str, tmp_path: Path) -> None:
     training = dataclasses.replace(tiny.TRAINING, rounds=2, lr=0.02)
     plan = tiny.plan(how, training, model=f"clip:{tiny_backbones.write_clip(tmp_path / 'clip')}")
     ready = keep_features(plan, people, None)
-    loop = Loop(ready.plan, ready.federation, Sequential(ready.plan, ready.federation, strict=True))
+    loop = Loop(ready.plan, ready.federation.roster, Sequential(ready.plan, ready.federation, strict=True))
     history = loop.run()
     assert all(value > 0 for record in history.rounds for value in record["shown"][SHOWN].values())
     layout, start = ready.plan.start()
