@@ -28,7 +28,7 @@ class Sends:
     """One tensor or number that a silo sends.
 
     Args:
-        name: Its key in the message; with a star at its end, all numbers whose keys begin so.
+        name: Its key in the message.
         words: What a user reads about it. Attachments with the same words are said once; those without are not said.
         shape: `number`; a stretch of the model's vector (`shared`: its shared trainable tensors, `parameters`: all
             trainable tensors that are sent, `wire`: everything that is sent); or a tuple of sizes. A size is a number

@@ -135,11 +135,6 @@ class Blueprint:
         if features is not None:
             sizes["features"] = features.flatten(1).shape[1]
         without = tuple(member.name for member in roster.silos if not member.validation)
-        sizes = {"classes": len(self.names)}
-        if len(roster.shape) == 3:
-            sizes |= dict(zip(("channels", "height", "width"), roster.shape, strict=True))
-        if features is not None:
-            sizes["features"] = features.flatten(1).shape[1]
         staged = isinstance(model.module, Staged)
         facts = Facts(
             layout=model.layout,

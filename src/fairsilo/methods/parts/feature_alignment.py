@@ -59,6 +59,11 @@ class FeatureAlignment(Part):
             raise FairsiloError(f"{self.name}.adversary_width has no effect with align={self.align}")
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
+        if training.batch_size < 2:
+            raise FairsiloError(
+                f"{self.name} compares the features of a batch, and train.batch_size is 1: it would do nothing; give 2 "
+                "at least"
+            )
         if self.align_warmup >= training.rounds:
             raise FairsiloError(
                 f"{self.name} waits for {self.align_warmup} rounds, and train.rounds is {training.rounds}: it would do "
