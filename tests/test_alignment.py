@@ -15,6 +15,7 @@ import tiny
 import tiny_backbones
 from fairsilo.core.local import gradient
 from fairsilo.core.messages import MODEL, Message, Request
+from fairsilo.core.roster import Roster
 from fairsilo.core.silo import Memory, Silo
 from fairsilo.core.vectors import AUXILIARY, PRIVATE
 from fairsilo.data.federation import Federation
@@ -169,10 +170,10 @@ def test_adversarial_alignment_around_clip(how: str, tmp_path: Path) -> None:
     assert not torch.equal(history.vector, plain.vector)  # and the shared model felt it
 
 
-def _without_alignment(how: str, plan: Any, people: Federation) -> tuple[Any, Federation, Sequential]:
+def _without_alignment(how: str, plan: Any, people: Federation) -> tuple[Any, Roster, Sequential]:
     without = dataclasses.replace(plan, method=method(how).without("feature-alignment"))
     ready = keep_features(without, people, None)
-    return ready.plan, ready.federation, Sequential(ready.plan, ready.federation, strict=True)
+    return ready.plan, ready.federation.roster, Sequential(ready.plan, ready.federation, strict=True)
 
 
 def test_a_network_that_does_not_tell_its_features_width_is_refused_in_a_sentence() -> None:
