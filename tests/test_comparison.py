@@ -336,6 +336,27 @@ def check_heat(content: dict[str, Any], shown: str) -> None:
                 assert re.sub(r"^[RC]+ ", "", cell) == numbers
 
 
+def test_the_page_names_models_links_runs_and_repeats_their_notes(tmp_path: Path) -> None:
+    content = fabricated(names=("fedavg", "fedclip"))
+    for cell, model in zip(content["cells"], ("small-cnn", "clip-tiny"), strict=True):
+        cell |= {"folder": f"{cell['method']}/a b-seed0", "model": model}
+        inside = tmp_path / cell["folder"]
+        inside.mkdir(parents=True)
+        (inside / "run.json").write_text(json.dumps({"status": "finished", "method": cell["method"]}))
+        rounds = [{"round": 1, "notes": ["<b>warm-up</b> over"]}, {"round": 2, "notes": ["<b>warm-up</b> over"]}]
+        (inside / "rounds.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rounds))
+    (tmp_path / "comparison.json").write_text(json.dumps(content))
+    shown = write_comparison(tmp_path).read_text(encoding="utf-8")
+    check_well_formed(shown)
+    assert "<dt>Model</dt><dd>small-cnn, clip-tiny</dd>" in shown
+    assert '<a href="fedavg/a%20b-seed0/report.html">fedavg</a>' in part(shown, "runs")
+    assert (tmp_path / "fedavg" / "a b-seed0" / "report.html").exists()
+    said = words(part(shown, "notes"))
+    assert said.count("<b>warm-up</b> over: fedavg (-, seed 0), fedclip (-, seed 0)") == 1
+    # a comparison of an earlier version names neither folders nor models
+    assert "<dt>Model</dt><dd>auto</dd>" in page(fabricated(names=("fedavg",)))
+
+
 GRID = Grid(("fedavg", "fedprox", "scaffold"), ("", "afl", "fedheal"))
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fairsilo import __version__
 from fairsilo.analysis.metrics import (
@@ -21,6 +22,7 @@ from fairsilo.analysis.metrics import (
 from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import cells, document, heads, listed, paragraph, points, ranges, section, table
 from fairsilo.report.charts import signed, text, usable
+from fairsilo.report.page import write_report
 from fairsilo.report.tables import CHANCE, GUESSED, SELECTIONS, comparison_csv, comparison_latex
 from fairsilo.runs.comparison import composed
 from fairsilo.runs.folder import Store
@@ -31,8 +33,12 @@ STRONGEST = 42  # percent of the series colour in the best cell: text on it stay
 
 
 def write_comparison(folder: Path) -> Path:
-    """Write the page beside the comparison's `comparison.json`, and its tables for spreadsheets and papers."""
+    """Write the page beside `comparison.json`, its tables for spreadsheets and papers, and the pages of its runs."""
     content, store = read_comparison(folder), Store(folder)
+    for cell in content["cells"]:
+        if "folder" in cell and (folder / cell["folder"]).is_dir():
+            write_report(folder / cell["folder"])
+    content["said"] = notes_of(folder, content)
     store.write_text("comparison.csv", comparison_csv(content))
     store.write_text("comparison.tex", comparison_latex(content))
     return store.write_text("comparison.html", page(content))
@@ -46,11 +52,21 @@ def read_comparison(folder: Path) -> dict[str, Any]:
     return content
 
 
+def notes_of(folder: Path, content: Content) -> dict[str, list[str]]:
+    """What the runs noted, in the order of the runs -> the runs that did, by method, held-out domain and seed."""
+    found: dict[str, list[str]] = {}
+    for cell in content["cells"]:
+        rounds = Store(folder / cell["folder"]).rows("rounds") if "folder" in cell else []
+        for note in dict.fromkeys(str(note) for record in rounds for note in record.get("notes") or ()):
+            found.setdefault(note, []).append(f"{cell['method']} ({cell['held_out']}, seed {cell['seed']})")
+    return found
+
+
 def page(content: Content) -> str:
     """The whole document."""
     grid = content.get("grid")
     body = header(content) + (heat(content, grid) if grid else "") + headlines(content) + by_domain(content)
-    body += raw(content)
+    body += raw(content) + notes(content)
     return document(title(content), body, f"<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n")
 
 
@@ -65,7 +81,7 @@ def title(content: Content) -> str:
 def header(content: Content) -> str:
     facts = [
         ("Data", source(content)),
-        ("Model", setting(content, "model")),
+        ("Model", model(content)),
         ("Held-out domains", held_out(content)),
         ("Seeds", listed(map(str, content["seeds"]), 12)),
         ("Runs", len(content["cells"])),
@@ -88,6 +104,12 @@ def setting(content: Content, *keys: str) -> Any:
     for key in keys:
         found = found.get(key) if isinstance(found, Mapping) else None
     return "–" if found is None else found
+
+
+def model(content: Content) -> str:
+    """The networks that were trained: what `auto` came to may differ from method to method."""
+    found = dict.fromkeys(str(cell["model"]) for cell in content["cells"] if cell.get("model"))
+    return listed(found) or str(setting(content, "model"))
 
 
 def source(content: Content) -> str:
@@ -344,8 +366,11 @@ def raw(content: Content) -> str:
         shown = [str(cell["seed"]), *(finely(value) for value in numbers)]
         where = f"{summary['selection']}: {ranges(summary['rounds'])}"
         where += f"; {GUESSED}" if any(at_chance(summary).values()) else ""
+        name = text(cell["method"])
+        if "folder" in cell:
+            name = f'<a href="{text(quote(cell["folder"]))}/report.html">{name}</a>'
         lines.append(
-            f'<tr><th scope="row">{text(cell["method"])}</th><td>{text(cell["held_out"])}</td>{cells(shown)}'
+            f'<tr><th scope="row">{name}</th><td>{text(cell["held_out"])}</td>{cells(shown)}'
             f"<td>{text(where)}</td></tr>\n"
         )
     said = "Percent. Fairness is the standard deviation around the mean over silos beside it. "
@@ -356,6 +381,13 @@ def raw(content: Content) -> str:
         "Every run",
         f"<details><summary>{counted(len(lines), 'run')}</summary>\n{folded}</details>\n",
     )
+
+
+def notes(content: Content) -> str:
+    """What runs noted, equal notes of several runs together."""
+    found = content.get("said") or {}
+    items = "".join(f"<li>{text(f'{note}: {listed(runs)}')}</li>" for note, runs in found.items())
+    return section("notes", "Notes of the runs", f'<ul class="notes">{items}</ul>') if items else ""
 
 
 def finely(value: float | None) -> str:
