@@ -241,6 +241,7 @@ def _run_until_killed(how: str, folder: Path, kernels: bool) -> None:
     import signal
 
     torch.set_num_threads(1)
+    torch.backends.mkldnn.enabled = False  # the kernels of the process that goes on from here
     torch.backends.mkldnn.enabled = kernels  # as in the process that goes on with it: others round otherwise
 
     def kill(event: Event) -> None:
