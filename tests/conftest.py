@@ -37,9 +37,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _in_sample(item: pytest.Item) -> bool:
     if item.get_closest_marker("slow"):
         return False
-    how = getattr(item, "callspec", None) and item.callspec.params.get("how")  # type: ignore[attr-defined]
     law = getattr(item, "originalname", "")
-    return law not in sampling.LAWS or how is None or sampling.chosen(law, how)
+    if law not in sampling.LAWS:
+        return True
+    given = item.callspec.params  # type: ignore[attr-defined]
+    return sampling.chosen(law, given["how"] if "how" in given else given["name"])
 
 
 @pytest.fixture(scope="session")

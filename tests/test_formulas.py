@@ -30,6 +30,7 @@ from fairsilo.methods.batch_norms import batch_norms, mean_entropy, use_batch_st
 from fairsilo.methods.parts.consistency_mask import consistency, masked_mean
 from fairsilo.methods.parts.distance_weights import distances
 from fairsilo.methods.parts.gradient_agreement import agreement_weights, cosines
+from fairsilo.methods.parts.offsite import emulated
 from fairsilo.methods.spectra import amplitude, window
 from fairsilo.methods.text import method
 from test_server_rules import LAYOUT, Given
@@ -139,6 +140,15 @@ def test_fael_of_the_paper_squares_distances_and_normalises_every_round() -> Non
         weights = [old + step for old, step in zip(weights, momenta, strict=True)]
         weights = [value / sum(weights) for value in weights]
         assert list(given.server.weights.values()) == pytest.approx(weights)
+
+
+def test_fael_of_the_paper_shares_momentum_equally_where_nobody_moved() -> None:
+    given = Given("fael(variant=paper, beta=0.4)")
+    given.close(a=[0.0] * 4, b=[0.0] * 4, c=[0.0] * 4)
+    assert list(given.server.weights.values()) == pytest.approx([1 / 3] * 3)
+    given.close(**CHANGES)
+    weights = [1 / 3 + 0.6 * 0.4 / 3 + 0.4 * share for share in (29 / 34, 5 / 34, 0)]
+    assert list(given.server.weights.values()) == pytest.approx([value / sum(weights) for value in weights])
 
 
 def test_fedheal_measures_what_the_mask_leaves() -> None:
@@ -341,3 +351,9 @@ def test_the_norm_of_a_gradient_is_bounded_where_asked(bound: float | None, expe
     silo.model.gradients[0], silo.model.gradients[-1] = 3.0, 4.0
     correct(silo)
     assert (float(silo.model.gradients[0]), float(silo.model.gradients[-1])) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_emulator_of_fedot_keeps_both_ends_of_the_middle() -> None:
+    assert emulated(2, 5, 1) == [2]
+    assert emulated(2, 5, 2) == [2, 6]
+    assert emulated(2, 5, 3) == [2, 4, 6]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import test_silo
+import tiny
 from fairsilo.core.messages import Message
 from fairsilo.core.server import Updates
 from fairsilo.methods.parts.minimax_weights import climb
@@ -72,6 +75,13 @@ def test_afl_uses_the_weights_it_had_and_climbs_afterwards() -> None:
     given.close(losses, **changes)
     assert sum(weights(given)) == pytest.approx(1)
     assert weights(given)[2] == pytest.approx(1 / 3 - 0.2)  # who was away kept the weight it had
+
+
+def test_afl_can_start_at_the_shares_of_samples() -> None:
+    part, server = method("afl(start=samples)").parts[0], Given("afl").server
+    messages = [Message({}, {"received.loss": 1.0}) for _ in "abc"]
+    updates = Updates(("a", "b", "c"), torch.zeros(3, 6, dtype=torch.float64), torch.ones(3), messages, LAYOUT)
+    assert part.weights(server, updates, f64(0.2, 0.3, 0.5)).tolist() == pytest.approx([0.2, 0.3, 0.5])
 
 
 def test_afls_climb_by_hand() -> None:
@@ -140,6 +150,18 @@ def test_pfedmes_server_takes_a_share_of_the_mean() -> None:
 def test_fednova_by_hand() -> None:
     """tau_eff = 0.25 * 2 + 0.75 * 4 = 3.5."""
     assert nova_coefficients(f64(0.25, 0.75), f64(2, 4)).tolist() == pytest.approx([3.5 * 0.25 / 2, 3.5 * 0.75 / 4])
+
+
+def test_a_path_that_goes_backwards_has_no_length() -> None:
+    """lr times mu is 3: two steps go to 1 and back to -1."""
+    silo = test_silo.made(training=dataclasses.replace(tiny.TRAINING, lr=0.1, momentum=0.0))
+    for mu, length in ((0.0, 2.0), (5.0, 1.5)):
+        silo.method, silo.steps, update = method(f"fedprox(mu={mu}) | fednova"), 2, Message()
+        silo.method.parts[1].finish(silo, update)
+        assert update.numbers["normalized-averaging.length"] == length
+    silo.method = method("fedprox(mu=30) | fednova")
+    with pytest.raises(ValueError, match="length -1"):
+        silo.method.parts[1].finish(silo, Message())
 
 
 def test_the_length_of_a_path_by_hand() -> None:

@@ -255,6 +255,12 @@ def main() -> int:
         chosen = [one for one in chosen if described(one, one.file.read_text(encoding="utf-8")) in wanted]
     with trial.copied() as copy, tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
+        # a test that fails on the sources as they are would catch everything
+        everything = dict.fromkeys(test for one in chosen for test in trial.tests_for(one.file))
+        if chosen and trial.outcome(copy, everything, 20 * given.limit, log) != trial.SURVIVED:
+            print(log.read_text(errors="replace"))
+            print("the tests fail without any mutant")
+            return 1
         for mutant in chosen:
             if time.monotonic() - began > 60 * given.minutes:
                 break

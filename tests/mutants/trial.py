@@ -187,6 +187,7 @@ def tests_for(file: Path) -> list[str]:
     }
     using = [name for name, parts in recorded().items() if parts & classes][:14]
     quick = ("tests/test_formulas.py", "tests/test_server_formulas.py", "tests/test_server_rules.py")
+    units = ["tests/test_part.py", "tests/test_methods.py", *units]  # which name methods by their text
     golden = "tests/golden/test_golden.py::test_golden"  # by the text of a method, so no import tells which
     return list(dict.fromkeys([*quick, *numbers_of(using or FEW), *units, golden, *late]))
 
