@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,12 +13,16 @@ from torch import Tensor
 
 import tiny
 from fairsilo.config import TrainSettings
-from fairsilo.core.messages import Message
+from fairsilo.core.local import descend
+from fairsilo.core.messages import Message, Request
 from fairsilo.core.method import Method
+from fairsilo.core.output import Output
+from fairsilo.core.part import Part
 from fairsilo.core.samples import SiloData, Split
-from fairsilo.core.silo import Memory, Silo, prepare
+from fairsilo.core.silo import Batch, Memory, Silo, prepare, uploaded
 from fairsilo.core.vectors import AVERAGED, PRIVATE, SHARED, FlatModel, Layout, Slot
-from fairsilo.tasks.augmentation import augmented
+from fairsilo.methods.text import method
+from fairsilo.tasks import augmentation
 from fairsilo.tasks.classify import Classify
 
 SHARED_KINDS: Callable[[Slot], str] = lambda _: SHARED  # noqa: E731
@@ -144,6 +149,10 @@ def pictures(count: int, size: int = 16) -> Tensor:
 
 def stream(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def augmented(images: Tensor, kinds: str, stream: torch.Generator) -> Tensor:
+    return augmentation.augmented(images, augmentation.draws(kinds, len(images), tuple(images.shape[1:]), stream))
 
 
 @pytest.mark.parametrize("kinds", ["crop", "flip", "crop+flip"])
@@ -321,3 +330,57 @@ def test_a_message_weighs_its_tensors_eight_bytes_a_number_and_its_texts() -> No
     copy = message.copy()
     copy.tensors.pop("model")
     assert "model" in message.tensors
+
+
+# ------------------------------------------------------------------------------------------------ decided before a step
+@dataclass(frozen=True)
+class Drawing(Part):
+    """Draws a number per sample, and looks at it in every pass over a batch."""
+
+    name = "drawing"
+
+    def draw(self, silo: Silo, indices: Tensor, stream: torch.Generator) -> dict[str, Tensor]:
+        return {"number": torch.rand(len(indices), generator=stream)}
+
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        silo.scratch.setdefault("seen", []).append((batch.indices, batch.extra["drawing.number"]))
+        return loss
+
+
+def drawn(how: Method, round_: int = 1) -> list[tuple[Tensor, Tensor]]:
+    plan = tiny.plan(how)
+    silo = plan.silo(plan.flat(), tiny.federation()["a"], Request("train", round_, Message()), Memory())
+    silo.load(plan.start()[1])
+    (train,) = how.hooks("train") or (descend,)
+    train(silo)
+    return silo.scratch["seen"]  # type: ignore[no-any-return]
+
+
+def test_a_part_draws_once_for_each_batch_whoever_passes_over_it_again() -> None:
+    alone = drawn(Method((Drawing(),), "drawing"))
+    twice = drawn(Method((Drawing(),), "drawing") | method("fedsam"))
+    assert len(twice) == 2 * len(alone) == 2 * 3
+    for number, (indices, values) in enumerate(alone):
+        assert len(values) == len(indices)
+        for again in twice[2 * number : 2 * number + 2]:
+            assert torch.equal(again[0], indices)
+            assert torch.equal(again[1], values)
+    assert len({float(values[0]) for _, values in alone}) == len(alone)
+    assert not torch.equal(drawn(Method((Drawing(),), "drawing"), 2)[0][1], alone[0][1])
+
+
+def test_all_that_is_random_is_decided_before_the_first_step() -> None:
+    """Whatever the steps do, the plan of an exchange is the same; and it is moved to a device as a whole."""
+    silo = made(20, size=8, epochs=2, augment="crop+flip")
+    one, other = silo.planned(), silo.planned()
+    assert [step.last for step in one] == [False] * (len(one) // 2) + [True] * (len(one) // 2)
+    for step, again in zip(one, other, strict=True):
+        assert torch.equal(step.indices, again.indices)
+        assert step.augmentation.keys() == {"shifts", "mirrored"}
+        assert all(torch.equal(value, again.augmentation[key]) for key, value in step.augmentation.items())
+        assert all(len(value) == len(step.indices) for value in step.augmentation.values())
+    moved = uploaded(one, torch.device("meta"))
+    assert all(value.device.type == "meta" for step in moved for value in step.augmentation.values())
+    assert [value.shape for step in moved for value in step.augmentation.values()] == [
+        value.shape for step in one for value in step.augmentation.values()
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,8 +128,12 @@ class Brightness:
     def fault(self, targets: Tensor) -> str | None:
         return None if targets.isfinite().all() else "has targets that are not finite"
 
-    def augment(self, inputs: Tensor, targets: Tensor, kinds: str, stream: torch.Generator) -> tuple[Tensor, Tensor]:
-        return -inputs, -targets if self.follows else targets
+    def draws(self, kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
+        return {"sign": -torch.ones(count)}
+
+    def augment(self, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        sign = drawn["sign"]
+        return sign.view(-1, *[1] * (inputs.dim() - 1)) * inputs, sign * targets if self.follows else targets
 
     def caption(self, target: Tensor, classes: Sequence[str]) -> str:
         return f"{float(target):.2f}"

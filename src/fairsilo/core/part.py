@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings, check_fields
@@ -124,6 +125,19 @@ class Part:
 
     def begin(self, silo: Silo) -> None:
         """Before local training, the received model loaded."""
+
+    def draw(self, silo: Silo, indices: Tensor, stream: torch.Generator) -> dict[str, Tensor]:
+        """Random choices for one training batch, made before the first step from a stream of this part's own.
+
+        Args:
+            silo: The silo, after `begin`.
+            indices: Which training samples the batch has.
+            stream: Where to draw from; on the CPU, so that engines agree.
+
+        Returns:
+            Tensors with one row per sample; the step finds them on its device as `batch.extra["part.key"]`.
+        """
+        return {}
 
     def train(self, silo: Silo) -> Tensor:
         """The local loop, which returns its mean loss; one owner per method, by default epochs of `descend`."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -41,6 +41,17 @@ class Batch:
     targets: Tensor
     indices: Tensor
     last: bool = False  # of the last local epoch
+    extra: Mapping[str, Tensor] = field(default_factory=dict)  # what parts drew for it (`draw`), on the device
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What is decided about one step before training: which samples, and every random choice, one row per sample."""
+
+    indices: Tensor
+    last: bool  # of the last local epoch
+    augmentation: dict[str, Tensor]
+    extra: dict[str, Tensor]
 
 
 @dataclass
@@ -141,20 +152,41 @@ class Silo:
 
         A trailing batch of one sample is dropped: batch normalisation cannot take it.
         """
+        for step in uploaded(self.planned(purpose, epochs), self.device):
+            batch = self.batch(self.data.train, step.indices)
+            inputs, targets = batch.inputs, batch.targets
+            if step.augmentation:
+                inputs, targets = self.task.augment(inputs, targets, step.augmentation)
+            yield Batch(inputs, targets, step.indices, step.last, step.extra)
+
+    def planned(self, purpose: str = "train", epochs: int | None = None) -> list[Planned]:
+        """Everything random about the steps of a local training, decided before the first of them.
+
+        So a step itself is a function of tensors alone, which a machine may record and replay.
+        """
         split, size = self.data.train, self.training.batch_size
         epochs = self.training.epochs if epochs is None else epochs
+        # one stream for each part that draws, for all batches in turn
+        own = () if purpose == "train" else (purpose,)
+        drawing = [(part, self.stream(part.name, "draw", *own)) for part in self.method.owners("draw")]
+        steps = []
         for epoch in range(epochs):
             order = torch.randperm(len(split), generator=self.stream(purpose, "order", epoch))
             for number, start in enumerate(range(0, len(split), size)):
                 indices = order[start : start + size]
                 if len(indices) == 1 and size > 1 and start > 0:
                     continue
-                batch = self.batch(split, indices)
-                inputs, targets = batch.inputs, batch.targets
+                augmentation = {}
                 if self.augment != "none":
                     stream = self.stream(purpose, "augment", epoch, number)
-                    inputs, targets = self.task.augment(inputs, targets, self.augment, stream)
-                yield Batch(inputs, targets, indices, epoch == epochs - 1)
+                    augmentation = self.task.draws(self.augment, len(indices), split.shape, stream)
+                extra = {
+                    f"{part.name}.{key}": drawn
+                    for part, stream in drawing
+                    for key, drawn in part.draw(self, indices, stream).items()
+                }
+                steps.append(Planned(indices, epoch == epochs - 1, augmentation, extra))
+        return steps
 
     def evaluation_batches(self, split: Split) -> Iterator[Batch]:
         for start in range(0, len(split), self.evaluation_batch):
@@ -165,6 +197,24 @@ class Silo:
         inputs, targets = split.take(indices)
         inputs = prepare(inputs, self.device, self.model.layout.dtype)
         return Batch(inputs, targets.to(self.device), indices)
+
+
+def uploaded(steps: list[Planned], device: torch.device) -> list[Planned]:
+    """The same steps with their draws on the device, each kind of draw in one copy."""
+    if device.type == "cpu" or not steps:
+        return steps
+    sizes = [len(step.indices) for step in steps]
+
+    def moved(of: Callable[[Planned], dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+        whole = {key: torch.cat([of(step)[key] for step in steps]).to(device) for key in of(steps[0])}
+        pieces = {key: torch.split(tensor, sizes) for key, tensor in whole.items()}
+        return [{key: piece[number] for key, piece in pieces.items()} for number in range(len(steps))]
+
+    changes, extras = moved(lambda step: step.augmentation), moved(lambda step: step.extra)
+    return [
+        replace(step, augmentation=change, extra=extra)
+        for step, change, extra in zip(steps, changes, extras, strict=True)
+    ]
 
 
 def prepare(inputs: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:

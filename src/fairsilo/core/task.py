@@ -111,8 +111,12 @@ class Task(Protocol):
         """What is wrong with a silo's targets, as the end of a sentence that begins with the silo; None if nothing."""
         ...
 
-    def augment(self, inputs: Tensor, targets: Tensor, kinds: str, stream: torch.Generator) -> tuple[Tensor, Tensor]:
-        """A training batch changed at random: inputs, and targets where they follow them (a mask is mirrored too)."""
+    def draws(self, kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
+        """The random choices for a batch of `count` samples of a shape, one row per sample; made before training."""
+        ...
+
+    def augment(self, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """A training batch changed as it was drawn: inputs, and targets where they follow them (a mask is mirrored)."""
         ...
 
     def caption(self, target: Tensor, classes: Sequence[str]) -> str:

@@ -1,24 +1,40 @@
-"""Random changes of training images."""
+"""Random changes of training images: what is drawn, before the first step, and what it does to a batch."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 
-def augmented(images: Tensor, kinds: str, stream: torch.Generator) -> Tensor:
-    """Random crops after padding by an eighth, and random mirror images; drawn on the CPU so that engines agree."""
-    count, _, height, width = images.shape
+def margin_of(height: int) -> int:
+    """By how many pixels an image is padded before a crop of its own size is taken."""
+    return max(1, height // 8)
+
+
+def draws(kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
+    """The random choices for a batch of so many images (channels x height x width each), one row per image."""
+    found = {}
     if "crop" in kinds:
-        margin = max(1, height // 8)
-        shifts = torch.randint(0, 2 * margin + 1, (2, count, 1), generator=stream)
-        rows = (shifts[0] + torch.arange(height)).to(images.device)
-        columns = (shifts[1] + torch.arange(width)).to(images.device)
-        padded = F.pad(images, [margin] * 4, value=-1.0).permute(0, 2, 3, 1)
+        shifts = torch.randint(0, 2 * margin_of(shape[-2]) + 1, (2, count, 1), generator=stream)
+        found["shifts"] = shifts.squeeze(-1).T.contiguous()
+    if "flip" in kinds:
+        found["mirrored"] = torch.rand(count, generator=stream) < 0.5
+    return found
+
+
+def augmented(images: Tensor, drawn: Mapping[str, Tensor]) -> Tensor:
+    """Crops after padding by an eighth, and mirror images, as they were drawn."""
+    count, _, height, width = images.shape
+    if "shifts" in drawn:
+        down, right = drawn["shifts"].unsqueeze(-1).unbind(1)
+        rows = down + torch.arange(height, device=images.device)
+        columns = right + torch.arange(width, device=images.device)
+        padded = F.pad(images, [margin_of(height)] * 4, value=-1.0).permute(0, 2, 3, 1)
         sample = torch.arange(count, device=images.device)[:, None, None]
         images = padded[sample, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
-    if "flip" in kinds:
-        mirrored = (torch.rand(count, generator=stream) < 0.5).to(images.device)
-        images = torch.where(mirrored[:, None, None, None], images.flip(3), images)
+    if "mirrored" in drawn:
+        images = torch.where(drawn["mirrored"][:, None, None, None], images.flip(3), images)
     return images

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairsilo.core.task import Ending, Measure, Metric
-from fairsilo.tasks.augmentation import augmented
+from fairsilo.tasks.augmentation import augmented, draws
 
 METRICS = (
     Metric("accuracy", "share of samples whose class is predicted"),
@@ -82,8 +82,11 @@ class Classify:
             return f"has labels from {low} to {high}, and there are {self.classes} classes, numbered from 0"
         return None
 
-    def augment(self, inputs: Tensor, targets: Tensor, kinds: str, stream: torch.Generator) -> tuple[Tensor, Tensor]:
-        return augmented(inputs, kinds, stream), targets
+    def draws(self, kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
+        return draws(kinds, count, shape, stream)
+
+    def augment(self, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        return augmented(inputs, drawn), targets
 
     def caption(self, target: Tensor, classes: Sequence[str]) -> str:
         return classes[int(target)]

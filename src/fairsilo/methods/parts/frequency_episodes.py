@@ -71,8 +71,13 @@ class FrequencyEpisodes(Part):
             message.tensors[f"{self.name}.bank"] = torch.cat(others)
         return message
 
-    def begin(self, silo: Silo) -> None:
-        silo.scratch[f"{self.name}.draw"] = silo.stream(self.name, "draw")
+    def draw(self, silo: Silo, indices: Tensor, stream: torch.Generator) -> dict[str, Tensor]:
+        """Whose amplitudes an image gets, and how much of its own it keeps."""
+        bank, count = silo.message.tensors.get(f"{self.name}.bank"), len(indices)
+        if bank is None:
+            return {}
+        chosen = torch.randint(len(bank), (count,), generator=stream)
+        return {"chosen": chosen, "own": torch.rand(count, 1, 1, 1, generator=stream)}
 
     def train(self, silo: Silo) -> Tensor:
         return descend(silo, self._episode)
@@ -84,18 +89,17 @@ class FrequencyEpisodes(Part):
         with torch.no_grad():
             silo.parameters.sub_(fast)
         with silo.model.keeping_statistics():
-            gradient(silo, replace(batch, inputs=self._restyled(silo, batch.inputs)), corrections=False)
+            gradient(silo, replace(batch, inputs=self._restyled(silo, batch)), corrections=False)
         with torch.no_grad():
             silo.parameters.add_(fast)
         silo.model.gradients += inner
         correct(silo)
         return loss
 
-    def _restyled(self, silo: Silo, images: Tensor) -> Tensor:
-        bank = silo.message.tensors.get(f"{self.name}.bank")
+    def _restyled(self, silo: Silo, batch: Batch) -> Tensor:
+        bank, images = silo.message.tensors.get(f"{self.name}.bank"), batch.inputs
         if bank is None:
             return images
-        stream, count = silo.scratch[f"{self.name}.draw"], len(images)
-        other = bank[torch.randint(len(bank), (count,), generator=stream)].to(images.device, images.dtype)
-        own = torch.rand(count, 1, 1, 1, generator=stream).to(images.device, images.dtype)
+        other = bank.to(images.device, images.dtype)[batch.extra[f"{self.name}.chosen"]]
+        own = batch.extra[f"{self.name}.own"].to(images.dtype)
         return 2 * with_low_amplitude(non_negative(images), other, self.window, own) - 1

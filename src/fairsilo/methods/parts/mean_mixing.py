@@ -96,7 +96,9 @@ class MeanMixing(Part):
         for key in ("inputs", "labels"):
             late = silo.message.tensors.get(f"{self.name}.{key}")
             silo.scratch[f"{self.name}.{key}"] = (silo.memory.of(self)[key] if late is None else late).to(silo.device)
-        silo.scratch[f"{self.name}.draw"] = silo.stream(self.name, "draw")
+
+    def draw(self, silo: Silo, indices: Tensor, stream: torch.Generator) -> dict[str, Tensor]:
+        return {"means": torch.randint(len(silo.scratch[f"{self.name}.inputs"]), (len(indices),), generator=stream)}
 
     def inputs(self, silo: Silo, inputs: Tensor, batch: Batch, training: bool) -> Tensor:
         if not training:
@@ -104,12 +106,10 @@ class MeanMixing(Part):
         return ((1 - self.lam) * inputs).requires_grad_(True)
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
-        bank = silo.scratch[f"{self.name}.inputs"]
-        stream = silo.scratch[f"{self.name}.draw"]
-        draw = torch.randint(len(bank), (len(batch.targets),), generator=stream).to(bank.device)
-        labels = silo.scratch[f"{self.name}.labels"][draw]
+        bank, drawn = silo.scratch[f"{self.name}.inputs"], batch.extra[f"{self.name}.means"]
+        labels = silo.scratch[f"{self.name}.labels"][drawn]
         plain = silo.task.loss(output.prediction, batch.targets)
-        terms = mixing_terms(plain, output.prediction, batch.inputs, bank[draw], labels, self.lam)
+        terms = mixing_terms(plain, output.prediction, batch.inputs, bank[drawn], labels, self.lam)
         return loss - plain + terms[0] + terms[1] + terms[2]  # whatever other parts added stays as it was
 
 
