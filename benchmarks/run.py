@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings
+from fairsilo.core.messages import Exchange
 from fairsilo.core.round import close_round, open_round
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.screening import screened
@@ -74,7 +75,8 @@ def engine_round(loop: Loop) -> None:
     server = loop.server
     server.round += 1
     messages = open_round(server, server.names, {})
-    close_round(server, screened(loop.engine.ask("train", server.round, messages), server.layout), quorum=1)
+    replies = loop.engine.ask(Exchange("train", server.round, messages))
+    close_round(server, screened("train", messages, replies, server), quorum=1)
 
 
 def make_loop(name: str, people: Federation, training: TrainSettings) -> Loop:
