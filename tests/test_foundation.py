@@ -134,10 +134,8 @@ def test_clustering_accuracy_is_shown_wherever_results_are(people: Federation, t
         console.print(table)
         return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
-    assert re.search(
-        r"clustering accuracy: silos in a cluster of their\s+domain\s+│ 100\.0",
-        shown(run_table("fedgr", result.summary)),
-    )
+    lines = shown(run_table("fedgr", result.summary)).splitlines()
+    assert any("clustering accuracy" in line and "100.0" in line for line in lines)
     plain = {key: value for key, value in result.summary.items() if key != "clustering_accuracy"}
     half = {**plain, "clustering_accuracy": 0.5}
     cells = [
