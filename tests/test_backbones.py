@@ -29,14 +29,13 @@ from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.catalogue import CATALOGUE
-from fairsilo.methods.parts.image_adapter import contrastive
-from fairsilo.methods.parts.offsite import emulated
-from fairsilo.methods.parts.prompt_context import PromptedClip
+from fairsilo.methods.contrasts import contrastive
 from fairsilo.methods.parts.server_tuning import ServerTuning
-from fairsilo.methods.parts.visual_prompts import PromptedVit
 from fairsilo.methods.text import method
 from fairsilo.models import backbones
 from fairsilo.models.backbones import Backbone, ClipNetwork, VitNetwork, backbone_network
+from fairsilo.models.clip_networks import PromptedClip, emulated
+from fairsilo.models.vit_networks import PromptedVit
 from fairsilo.runs.folder import Store
 
 SHIPPED_CLIP = Path(backbones.__file__).parent / "pretrained" / "tiny-clip"

@@ -39,10 +39,12 @@ from fairsilo.engine.loop import Event, History, Listener, Loop, silent
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.adapter_bank import AdapterBank, divergence, mutual_loss, server_losses
+from fairsilo.methods.class_means import class_means, quality
+from fairsilo.methods.infusion import divergence, mutual_loss, server_losses, shuffled
 from fairsilo.methods.parts.domain_adapters import DomainAdapters
-from fairsilo.methods.parts.momentum_start import MomentumStart, class_means, quality
+from fairsilo.methods.parts.momentum_start import MomentumStart
 from fairsilo.methods.parts.two_heads import TwoHeads
+from fairsilo.models.clip_networks import AdapterBank
 from fairsilo.models.registry import build
 from fairsilo.runs.folder import Store
 from fairsilo.runs.setup import federation_of, server_data_of
@@ -401,8 +403,8 @@ def test_a_score_belongs_to_its_image(clip: str, silos: Federation, made: dict[s
     server, part = loop.server, fedag(clip, cross=False).parts[1]
     assert isinstance(part, DomainAdapters)
     assert server.network is not None
-    flat, bank = part._bank(server)
-    flat.load(server.vector)
+    training = part._training(server)
+    bank = training.bank
     copy = server.network()
     copy.load(kept(loop)["models"]["b"])
     copy.eval()
@@ -413,7 +415,7 @@ def test_a_score_belongs_to_its_image(clip: str, silos: Federation, made: dict[s
         theta = copy.module(inputs)
         theta = theta.prediction if isinstance(theta, Output) else theta
         each = (divergence(theta, phi) + divergence(phi, theta)) / 2
-        found = part._loss(server, bank, "b", picked, copy, F.one_hot(torch.tensor(2), 12).float())
+        found = part._loss(training, {"b": F.one_hot(torch.tensor(2), 12).float()}, "b", picked, copy)
         expected = each[position] + F.cross_entropy(phi, made["b"].targets[picked])
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
         assert not torch.allclose(each, each[position], rtol=1e-2)  # another image would give another number
@@ -437,12 +439,9 @@ def test_a_silo_scores_images_in_their_order(clip: str, silos: Federation, made:
     assert kept(loop)["quality"]["a"].tolist() == pytest.approx(expected, rel=1e-4)
 
 
-def test_every_image_counts_once_an_epoch_but_a_last_one_alone(clip: str, silos: Federation) -> None:
-    part = DomainAdapters(backbone=clip, server_batch=5)
+def test_every_image_counts_once_an_epoch_but_a_last_one_alone() -> None:
     for count, expected in ((12, [5, 5, 2]), (11, [5, 5]), (5, [5]), (2, [2]), (1, [1])):
-        split = larger(tiny.samples(count, 0.0, 1))
-        server: Any = SimpleNamespace(synthetic={"a": split}, stream=lambda *_: torch.Generator().manual_seed(0))
-        batches = list(part._batches(server, "a", "x"))
+        batches = list(shuffled(count, 5, torch.Generator().manual_seed(0)))
         assert [len(batch) for batch in batches] == expected
         assert len(set(torch.cat(batches).tolist())) == sum(expected)
 

@@ -28,13 +28,16 @@ from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Event, History, Listener, Loop, silent
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.parts.clustering import Clustering, Known, clustering_accuracy
-from fairsilo.methods.parts.group_prompts import GroupedVit, GroupPrompts, feature_contrast, group_contrast
-from fairsilo.methods.parts.group_weights import GroupWeights, cluster_losses, group_weights, influence, quantised
+from fairsilo.methods.contrasts import feature_contrast, group_contrast
+from fairsilo.methods.loss_weights import cluster_losses, group_weights, influence, quantised
+from fairsilo.methods.parts.clustering import Clustering
+from fairsilo.methods.parts.group_prompts import GroupPrompts
+from fairsilo.methods.parts.group_weights import GroupWeights
 from fairsilo.methods.parts.visual_prompts import VisualPrompts
-from fairsilo.methods.representations import centres_of, mixture, renumbered, representation
+from fairsilo.methods.representations import Known, centres_of, clustering_accuracy, mixture, renumbered, representation
 from fairsilo.methods.text import method
 from fairsilo.models.backbones import VitNetwork
+from fairsilo.models.vit_networks import GroupedVit
 from fairsilo.runs.folder import Store
 from tiny_backbones import write_vit
 

@@ -26,8 +26,7 @@ from fairsilo.data.federation import Federation
 from fairsilo.engine.host import Blueprint
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.alignment import adversarial
-from fairsilo.methods.heads import is_head
-from fairsilo.methods.parts.two_heads import balanced_softmax
+from fairsilo.methods.heads import balanced_softmax, is_head
 from fairsilo.methods.text import method
 from fairsilo.runs.folder import Store
 

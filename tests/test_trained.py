@@ -25,7 +25,7 @@ from fairsilo.data.dataset import TEST, TRAIN, VALIDATION, Dataset, Domain
 from fairsilo.data.newcomer import read_images, read_newcomer
 from fairsilo.data.packed import write_packed
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.adapter_bank import AdapterBank
+from fairsilo.models.clip_networks import AdapterBank
 from fairsilo.runs import trained as using
 from fairsilo.runs.folder import Store
 from tiny_backbones import write_clip

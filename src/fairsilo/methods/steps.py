@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from torch import Tensor
+
 
 def path_length(steps: int, momentum: float = 0.0, pull: float = 0.0) -> float:
     """How far `steps` steps go along a constant gradient of length 1, with momentum and a pull back (eta mu)."""
@@ -10,3 +12,8 @@ def path_length(steps: int, momentum: float = 0.0, pull: float = 0.0) -> float:
         speed = momentum * speed + 1 - pull * length
         length += speed
     return length
+
+
+def nova_coefficients(shares: Tensor, lengths: Tensor) -> Tensor:
+    """tau_eff p_i / a_i: what each change w_i - W is multiplied with."""
+    return (shares * lengths).sum() * shares / lengths

@@ -28,7 +28,7 @@ from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.features import Shelf, keep_features
 from fairsilo.engine.loop import Event, Listener, Loop, silent
 from fairsilo.errors import FairsiloError, StoppedError
-from fairsilo.methods.parts.clustering import clustering_accuracy
+from fairsilo.methods.representations import clustering_accuracy
 from fairsilo.runs.effects import refuse_idle
 from fairsilo.runs.engines import EngineMaker, engines
 from fairsilo.runs.folder import Store

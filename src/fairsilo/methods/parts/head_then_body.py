@@ -16,7 +16,8 @@ from fairsilo.core.optimizers import make_optimizer
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
-from fairsilo.methods.heads import is_body, is_head, require_head, require_new_optimizer
+from fairsilo.methods.heads import is_body, is_head, require_head
+from fairsilo.methods.requirements import require_new_optimizer
 
 _CYCLE = 11  # batches, the last of which trains the head
 

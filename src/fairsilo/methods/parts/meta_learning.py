@@ -24,7 +24,7 @@ from fairsilo.core.optimizers import kept_optimizer, plain_step, virtual_step
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import Layout
-from fairsilo.errors import FairsiloError
+from fairsilo.methods.requirements import require_two_a_batch
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,8 @@ class MetaLearning(Part):
     )
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
-        if self.batches == "halves" and training.batch_size < 2:
-            raise FairsiloError(
-                f"{self.name} halves every batch, and train.batch_size is 1; give 2 at least, or batches=two"
-            )
+        if self.batches == "halves":
+            require_two_a_batch(self.name, training, "halves every batch", "batches=two")
 
     def train(self, silo: Silo) -> Tensor:
         silo.model.train()

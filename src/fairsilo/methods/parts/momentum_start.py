@@ -3,11 +3,10 @@ that comes back was trained on synthetic images; and the silo says how good thos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fairsilo.config import setting
@@ -17,26 +16,13 @@ from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.samples import Split
 from fairsilo.core.silo import Silo
+from fairsilo.methods.class_means import class_means, quality
 from fairsilo.methods.parts.domain_adapters import QUALITY, DomainAdapters
 
 
 def momentum_start(own: Tensor, received: Tensor, gamma: float) -> Tensor:
     """gamma * own + (1 - gamma) * received."""
     return gamma * own + (1 - gamma) * received
-
-
-def class_means(batches: Iterable[tuple[Tensor, Tensor]], classes: int) -> Tensor:
-    """The mean feature of each class over batches of features and labels; zero for a class without a sample."""
-    sums, counts = torch.zeros(()), torch.zeros(())
-    for features, labels in batches:
-        member = F.one_hot(labels, classes).to(features.dtype)
-        sums, counts = sums.to(features) + member.T @ features, counts.to(features) + member.sum(0)
-    return sums / counts.clamp(min=1)[:, None]
-
-
-def quality(features: Tensor, labels: Tensor, means: Tensor) -> Tensor:
-    """cos(feature, mean feature of its class); 0 for a class that the silo does not have."""
-    return F.cosine_similarity(features, means[labels], dim=1)
 
 
 @dataclass(frozen=True)
