@@ -27,12 +27,14 @@ from fairsilo.core.round import open_evaluation, open_round
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.silo import Memory, prepare
 from fairsilo.core.vectors import FlatModel, Layout
+from fairsilo.data import TOKEN
 from fairsilo.data.dataset import UNDECIDED, Dataset, Domain
+from fairsilo.data.drawing import STROKES, STYLES, Easel
 from fairsilo.data.federation import Federation, federate
 from fairsilo.data.glyphs import CLASSES, glyphs
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.data.packed import write_packed
-from fairsilo.data.synthetic import STROKES, STYLES, TOKEN, Easel, bad_ones, make_synthetic, prompt
+from fairsilo.data.synthetic import bad_ones, make_synthetic, prompt
 from fairsilo.engine.base import Engine
 from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Event, History, Listener, Loop, silent

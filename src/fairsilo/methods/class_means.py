@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from fairsilo.core.measuring import output_of
+from fairsilo.core.samples import Split
+from fairsilo.core.silo import Silo
 
 
 class ClassSums:
@@ -37,3 +41,12 @@ def class_means(batches: Iterable[tuple[Tensor, Tensor]], classes: int) -> Tenso
 def quality(features: Tensor, labels: Tensor, means: Tensor) -> Tensor:
     """cos(feature, mean feature of its class); 0 for a class that the silo does not have."""
     return F.cosine_similarity(features, means[labels], dim=1)
+
+
+@torch.no_grad()
+def features_of(silo: Silo, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of features and targets of a split, under the model held."""
+    for batch in silo.evaluation_batches(split):
+        features = output_of(silo, batch).features
+        assert features is not None
+        yield features.flatten(1), batch.targets

@@ -5,8 +5,12 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairsilo.core.optimizers import make_optimizer
+from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import PARAMETER, Layout, Slot
 from fairsilo.errors import FairsiloError
+
+CYCLE = 11  # batches of which FedRep, by batches, trains the head with the last
 
 
 def is_head(slot: Slot) -> bool:
@@ -56,3 +60,15 @@ def features_width(part: str, network: nn.Module) -> int:
 def balanced_softmax(logits: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
     """Cross-entropy of logits shifted by the log frequency of each class; an absent class does no harm."""
     return F.cross_entropy(logits + counts.to(logits.dtype).clamp(min=1e-12).log(), targets)
+
+
+class Alternating:
+    """Two optimisers that step in turn."""
+
+    def __init__(self, silo: Silo) -> None:
+        self.body, self.head = (make_optimizer(silo, chosen) for chosen in (is_body, is_head))
+        self.count = 0
+
+    def step(self) -> None:
+        self.count += 1
+        (self.head if self.count % CYCLE == 0 else self.body).step()

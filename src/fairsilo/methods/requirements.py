@@ -15,4 +15,4 @@ def require_two_a_batch(part: str, training: TrainSettings, why: str, instead: s
     """Refuse batches of one sample for a part that would do nothing with them."""
     if training.batch_size < 2:
         otherwise = f", or {instead}" if instead else ""
-        raise FairsiloError(f"{part} {why}, and train.batch_size is 1: it would do nothing; give 2 at least{otherwise}")
+        raise FairsiloError(f"{part} {why}, and train.batch_size is 1; give 2 at least{otherwise}")

@@ -22,6 +22,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.methods.alignment import ALIGNMENTS, adversarial, gradient_ratio
 from fairsilo.methods.heads import features_width
 from fairsilo.methods.requirements import require_two_a_batch
+from fairsilo.methods.steps import plain_steps
 from fairsilo.models.networks import binary_classifier
 
 RATIO = f"feature-alignment{SHOWN}ratio"
@@ -80,16 +81,10 @@ class FeatureAlignment(Part):
             term = self.align_weight * adversarial(local, fixed, adversary)
         else:
             term = self.align_weight * ALIGNMENTS[self.align](local, fixed)
-        if RATIO not in silo.scratch and silo.steps >= _steps(silo) // 2:
+        if RATIO not in silo.scratch and silo.steps >= plain_steps(silo) // 2:
             silo.scratch[RATIO] = gradient_ratio(silo, term, loss)
         return loss + term
 
     def finish(self, silo: Silo, update: Message) -> None:
         if silo.scratch.get(RATIO) is not None:
             update.numbers[RATIO] = silo.scratch[RATIO]
-
-
-def _steps(silo: Silo) -> int:
-    """How many steps plain local training takes."""
-    full, rest = divmod(len(silo.data.train), silo.training.batch_size)
-    return silo.training.epochs * (full + (rest > 1 or not full))

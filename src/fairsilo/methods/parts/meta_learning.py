@@ -13,7 +13,7 @@ step starts where the first one ended; with plain SGD and without terms that is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.methods.requirements import require_two_a_batch
+from fairsilo.methods.steps import halves
 
 
 @dataclass(frozen=True)
@@ -80,10 +81,4 @@ class MetaLearning(Part):
             return
         if len(silo.data.train) < 2:
             raise ValueError("one training sample has no halves, so nothing would be trained; set batches=two")
-        for batch in silo.batches():
-            half = len(batch.targets) // 2
-            yield _part(batch, slice(0, half)), _part(batch, slice(half, None))
-
-
-def _part(batch: Batch, some: slice) -> Batch:
-    return replace(batch, inputs=batch.inputs[some], targets=batch.targets[some], indices=batch.indices[some])
+        yield from map(halves, silo.batches())
