@@ -48,7 +48,7 @@ from fairsilo.methods.parts.momentum_start import MomentumStart
 from fairsilo.methods.parts.two_heads import TwoHeads
 from fairsilo.models.clip_networks import AdapterBank
 from fairsilo.models.registry import build
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.setup import federation_of, server_data_of
 from test_cli import call
 from tiny_backbones import write_clip
@@ -106,12 +106,12 @@ def loop_of(
     engine: Callable[[Blueprint, Federation], Engine] = Sequential,
 ) -> Loop:
     plan = tiny.plan(how, training, classes=silos.classes)
-    store = Store(folder) if folder else None
-    if store:
-        store.create()
+    run_folder = RunFolder(folder) if folder else None
+    if run_folder:
+        run_folder.create()
     here = engine(plan, silos)
     here.folder = folder  # type: ignore[attr-defined]
-    return Loop(plan, silos.roster, here, store=store, listener=listener, synthetic=made)
+    return Loop(plan, silos.roster, here, records=run_folder, listener=listener, synthetic=made)
 
 
 def run(how: Method, silos: Federation, made: dict[str, Split], *more: Any, **settings: Any) -> tuple[History, Loop]:
@@ -301,10 +301,10 @@ def losses_at(loop: Loop, name: str, split: Split) -> tuple[float, float]:
 
 def answered(loop: Loop, silo: str | None, split: Split) -> Output:
     server = loop.server
-    assert server.module is not None
-    server.module.load(server.method.parts[1].model_for(server, silo, server.vector))
+    assert server.own_model is not None
+    server.own_model.load(server.method.parts[1].model_for(server, silo, server.vector))
     with torch.no_grad():
-        output: Output = server.module.module(prepare(split.inputs, torch.device("cpu"), torch.float32))
+        output: Output = server.own_model.module(prepare(split.inputs, torch.device("cpu"), torch.float32))
     return output
 
 
@@ -314,10 +314,10 @@ def test_a_known_silo_is_answered_by_its_adapter_and_an_unseen_one_by_all(
 ) -> None:
     history, loop = run(fedag(clip, cross=cross), silos, made)
     server = loop.server
-    assert server.module is not None
-    bank = server.module.module
+    assert server.own_model is not None
+    bank = server.own_model.module
     assert isinstance(bank, AdapterBank)
-    server.module.load(server.vector)
+    server.own_model.load(server.vector)
     rows = {(row["silo"], row["split"]): row for row in history.rows if row["model"] == "global" and row["round"] == 2}
     for data in (*silos.silos, *silos.unseen):
         with torch.no_grad():

@@ -38,7 +38,7 @@ from fairsilo.methods.representations import Known, centres_of, clustering_accur
 from fairsilo.methods.text import method
 from fairsilo.models.backbones import VitNetwork
 from fairsilo.models.vit_networks import GroupedVit
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 from tiny_backbones import write_vit
 
 FEDGCR = Method((GroupPrompts(), Clustering(clusters=2), GroupWeights()), "fedgcr")
@@ -92,11 +92,11 @@ def run(
     **training: Any,
 ) -> tuple[History, Loop]:
     blueprint = plan(how, vit, **training)
-    store = Store(folder) if folder else None
-    if store:
-        store.create()
+    run_folder = RunFolder(folder) if folder else None
+    if run_folder:
+        run_folder.create()
     engine = Sequential(blueprint, people, strict=True, folder=folder)
-    loop = Loop(blueprint, people.roster, engine, settings=EngineSettings(), store=store, listener=listener)
+    loop = Loop(blueprint, people.roster, engine, settings=EngineSettings(), records=run_folder, listener=listener)
     return loop.run(), loop
 
 

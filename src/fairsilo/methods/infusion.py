@@ -27,10 +27,10 @@ class Infusion:
     """
 
     def __init__(self, server: Server, purpose: str, rate: float, batch_size: int) -> None:
-        assert server.module is not None
-        assert isinstance(server.module.module, AdapterBank)
+        assert server.own_model is not None
+        assert isinstance(server.own_model.module, AdapterBank)
         self.server, self.purpose, self.rate, self.batch_size = server, purpose, rate, batch_size
-        self.flat, self.bank = server.module, server.module.module
+        self.flat, self.bank = server.own_model, server.own_model.module
         self.flat.load(server.vector)
 
     def alone(self, epochs: int) -> Tensor:
