@@ -17,7 +17,7 @@ from fairsilo.core.round import open_adaptation
 from fairsilo.core.samples import Split
 from fairsilo.core.silo import Memory, Silo, prepare
 from fairsilo.data.federation import Federation
-from fairsilo.methods.parts.routed_kernels import RoutedConv
+from fairsilo.models.mixtures import RoutedConv
 
 
 def unseen(how: str, people: Federation, **changes: Any) -> Silo:

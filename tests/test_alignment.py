@@ -23,11 +23,11 @@ from fairsilo.engine.features import keep_features
 from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.alignment import coral
+from fairsilo.methods.alignment import coral, gradient_ratio
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.heads import features_width
 from fairsilo.methods.parts import feature_alignment
-from fairsilo.methods.parts.feature_alignment import RATIO, gradient_ratio
+from fairsilo.methods.parts.feature_alignment import RATIO
 from fairsilo.methods.text import method
 
 SHOWN = "feature-alignment.ratio"

@@ -29,15 +29,14 @@ from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.catalogue import CATALOGUE
-from fairsilo.methods.parts.image_adapter import contrastive
-from fairsilo.methods.parts.offsite import emulated
-from fairsilo.methods.parts.prompt_context import PromptedClip
+from fairsilo.methods.contrasts import contrastive
 from fairsilo.methods.parts.server_tuning import ServerTuning
-from fairsilo.methods.parts.visual_prompts import PromptedVit
 from fairsilo.methods.text import method
 from fairsilo.models import backbones
 from fairsilo.models.backbones import Backbone, ClipNetwork, VitNetwork, backbone_network
-from fairsilo.runs.folder import Store
+from fairsilo.models.clip_networks import PromptedClip, emulated
+from fairsilo.models.vit_networks import PromptedVit
+from fairsilo.runs.folder import RunFolder
 
 SHIPPED_CLIP = Path(backbones.__file__).parent / "pretrained" / "tiny-clip"
 SHORT = dataclasses.replace(tiny.TRAINING, rounds=2)
@@ -80,11 +79,11 @@ def run(
         engine = Processes(ready.plan, ready.federation, pool, folder=folder)
     else:
         engine = Sequential(ready.plan, ready.federation, listener is None, folder)
-    store = Store(folder) if folder else None
-    if store:
-        store.create()
+    run_folder = RunFolder(folder) if folder else None
+    if run_folder:
+        run_folder.create()
     extra = {"listener": listener} if listener else {}
-    loop = Loop(ready.plan, ready.federation.roster, engine, store=store, server_data=ready.server_data, **extra)
+    loop = Loop(ready.plan, ready.federation.roster, engine, records=run_folder, server_data=ready.server_data, **extra)
     return loop.run(), loop, ready
 
 
@@ -650,12 +649,12 @@ def test_the_server_tunes_the_whole_encoder_not_the_emulator(places: dict[str, s
 
     def loss(vector: Tensor) -> float:
         """Of the network with all blocks, on the server's data."""
-        assert server.module is not None
-        server.module.load(vector)
-        server.module.eval()
+        assert server.own_model is not None
+        server.own_model.load(vector)
+        server.own_model.eval()
         inputs = prepare(given.inputs, torch.device("cpu"), torch.float32)
         with torch.no_grad():
-            return float(F.cross_entropy(server.module.module(inputs).prediction, given.targets))
+            return float(F.cross_entropy(server.own_model.module(inputs).prediction, given.targets))
 
     moved = ServerTuning(tuning_epochs=20, tuning_lr=0.001).step(server, torch.zeros_like(server.vector))
     assert loss(server.vector + moved) < 0.9 * loss(server.vector)

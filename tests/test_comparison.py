@@ -19,21 +19,21 @@ from fairsilo.errors import FairsiloError
 from fairsilo.methods.text import method
 from fairsilo.report.comparison_page import STRONGEST, page, write_comparison
 from fairsilo.runs import setup
-from fairsilo.runs.comparison import Grid, Plan, composed, read_plan
+from fairsilo.runs.comparison import ComparisonFile, Grid, composed, read_comparison_file
 from test_cli import FAST, call, here, packed  # noqa: F401 - fixtures
 from test_report_page import check_well_formed, part, words
 
 
-def plan(folder: Path, text: str, *overrides: str, **given: Any) -> Plan:
-    path = folder / "plan.yaml"
+def read(folder: Path, text: str, *overrides: str, **given: Any) -> ComparisonFile:
+    path = folder / "comparison.yaml"
     path.write_text(text, encoding="utf-8")
-    return read_plan(path, overrides, **given)
+    return read_comparison_file(path, overrides, **given)
 
 
-# ---------------------------------------------------------------------------------------------------------- the plan
+# ---------------------------------------------------------------------------------------------------------- the file
 def test_a_file_holds_settings_methods_seeds_and_domains(tmp_path: Path) -> None:
     text = "methods: [fedavg, 'fedprox(mu=0.5)']\nseeds: [0, 3]\nheld_out_domains: [photo, 7]\nrounds: 4\n"
-    found = plan(tmp_path, text + "train: {epochs: 2}\n", "lr=0.5")
+    found = read(tmp_path, text + "train: {epochs: 2}\n", "lr=0.5")
     assert found.methods == ("fedavg", "fedprox(mu=0.5)")
     assert found.seeds == (0, 3)
     assert found.held_out == ("photo", "7")
@@ -52,7 +52,7 @@ def test_every_experiment_that_is_kept_can_be_run(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert f"fairsilo compare -c experiments/{path.parent.name}/{path.name}" in text
     given = ["data.packed=elsewhere"] if "data.packed=PATH" in text else []
-    found = read_plan(path, given)
+    found = read_comparison_file(path, given)
     names = [method(name).name for name in found.methods]
     assert len(set(names)) == len(names) >= 2
     assert found.experiment.data.packed == ("elsewhere" if given else None)
@@ -87,7 +87,7 @@ def test_fedgcrs_experiments_have_its_published_silos(monkeypatch: pytest.Monkey
     folder = Path(__file__).parent.parent / "experiments" / "fedgcr"
     for settings, published in PUBLISHED.items():
         one, other = (
-            read_plan(folder / f"{name}.yaml", [*settings, f"data.packed={DIGITS}"]).experiment
+            read_comparison_file(folder / f"{name}.yaml", [*settings, f"data.packed={DIGITS}"]).experiment
             for name in ("table1-digits", "table4-digits")
         )
         assert one.data == other.data
@@ -99,20 +99,20 @@ def test_fedgcrs_experiments_have_its_published_silos(monkeypatch: pytest.Monkey
 
 def test_the_command_line_comes_before_the_file(tmp_path: Path) -> None:
     text = "grid: {rows: [fedavg], columns: ['', afl]}\nseeds: [0, 1]\nheld_out_domains: all\n"
-    found = plan(tmp_path, text, methods=["ga", "faa"], seeds="2, 5", held_out="a,b")
+    found = read(tmp_path, text, methods=["ga", "faa"], seeds="2, 5", held_out="a,b")
     assert (found.methods, found.grid) == (("ga", "faa"), None)
     assert (found.seeds, found.held_out) == ((2, 5), "a,b")
-    assert plan(tmp_path, text).held_out == "all"
+    assert read(tmp_path, text).held_out == "all"
 
 
 def test_without_seeds_and_domains_the_experiments_own_count(tmp_path: Path) -> None:
-    found = plan(tmp_path, "methods: [fedavg]\nseed: 4\ndata: {held_out: photo}\n")
+    found = read(tmp_path, "methods: [fedavg]\nseed: 4\ndata: {held_out: photo}\n")
     assert (found.seeds, found.held_out, found.experiment.data.held_out) == ((4,), None, "photo")
-    assert plan(tmp_path, "methods: [fedavg]\nheld_out_domains: '-'\n").held_out == ("-",)
+    assert read(tmp_path, "methods: [fedavg]\nheld_out_domains: '-'\n").held_out == ("-",)
 
 
 def test_a_grid_stands_for_its_compositions_row_by_row(tmp_path: Path) -> None:
-    found = plan(tmp_path, "grid:\n  rows: [fedavg, fedprox(mu=0.1)]\n  columns: ['', afl, fedheal]\n")
+    found = read(tmp_path, "grid:\n  rows: [fedavg, fedprox(mu=0.1)]\n  columns: ['', afl, fedheal]\n")
     assert found.grid == Grid(("fedavg", "fedprox(mu=0.1)"), ("", "afl", "fedheal"))
     assert found.methods == (
         "fedavg",
@@ -122,7 +122,7 @@ def test_a_grid_stands_for_its_compositions_row_by_row(tmp_path: Path) -> None:
         "fedprox(mu=0.1) | afl",
         "fedprox(mu=0.1) | fedheal",
     )
-    assert plan(tmp_path, "grid: {rows: [ga], columns: [~, fedavg]}").methods == ("ga", "ga")  # refused by compare
+    assert read(tmp_path, "grid: {rows: [ga], columns: [~, fedavg]}").methods == ("ga", "ga")  # refused by compare
     assert composed("fedavg", "") == "fedavg"
 
 
@@ -158,18 +158,18 @@ def test_a_grid_stands_for_its_compositions_row_by_row(tmp_path: Path) -> None:
 )
 def test_a_wrong_file_gets_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     with pytest.raises(FairsiloError) as problem:
-        plan(tmp_path, text)
+        read(tmp_path, text)
     assert sentence in str(problem.value)
 
 
 def test_wrong_command_lines_get_one_sentence() -> None:
     with pytest.raises(FairsiloError, match="--seeds is '0,,1'; it must be different whole numbers"):
-        read_plan(None, methods=["fedavg"], seeds="0,,1")
+        read_comparison_file(None, methods=["fedavg"], seeds="0,,1")
     with pytest.raises(FairsiloError, match="'method=faa' has no effect here"):
-        read_plan(None, ["method=faa"], methods=["fedavg"])
+        read_comparison_file(None, ["method=faa"], methods=["fedavg"])
 
 
-def test_plans_do_not_wait_for_torch() -> None:
+def test_reading_a_comparison_does_not_wait_for_torch() -> None:
     code = "import sys, fairsilo.runs.comparison; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -178,7 +178,7 @@ def test_the_table_of_fedheal_names_methods_of_the_catalogue() -> None:
     from fairsilo.methods.text import method
 
     path = Path(__file__).parent.parent / "experiments" / "fedheal" / "table2-glyphs.yaml"
-    found = read_plan(path)
+    found = read_comparison_file(path)
     assert len({method(name).name for name in found.methods}) == 7 * 4
     assert (found.held_out, found.experiment.evaluate.ddof) == (("-",), 1)
 

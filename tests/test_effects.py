@@ -18,7 +18,7 @@ from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, D
 from fairsilo.data.federation import Federation, federate
 from fairsilo.errors import FairsiloError
 from fairsilo.runs import compare
-from fairsilo.runs.comparison import read_plan
+from fairsilo.runs.comparison import read_comparison_file
 from fairsilo.runs.effects import RULES, refuse_idle
 from fairsilo.runs.setup import federation_of
 
@@ -142,10 +142,10 @@ def test_the_projects_own_experiments_hold_to_the_rules() -> None:
     files = sorted(Path(__file__).parents[1].glob("experiments/*/*.yaml"))
     assert files
     for file in files:
-        plan = read_plan(file)
-        asked: Experiment = plan.experiment
+        found = read_comparison_file(file)
+        asked: Experiment = found.experiment
         settled = SETTLED if "glyphs" in file.stem else PEOPLE  # the others are told on the command line where data are
-        refuse_idle(asked, settled, plan.methods)
+        refuse_idle(asked, settled, found.methods)
 
 
 # ------------------------------------------------------------------------------------------------------ naming domains

@@ -25,7 +25,7 @@ from fairsilo.engine.loop import Event
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,10 @@ def test_bytes_and_exchanges_are_counted(people: Federation) -> None:
 
 def test_personal_models_are_saved_by_tensor_name(people: Federation, tmp_path: Path) -> None:
     _, loop = tiny.run("ditto", people, folder=tmp_path)
-    saved = Store(tmp_path).read_model(("personal", "last", "a"))
+    saved = RunFolder(tmp_path).read_model(("personal", "last", "a"))
     kept = loop.engine.memory["a"]["personal-model"]["model"]
     assert torch.equal(saved["head.weight"], loop.blueprint.flat().layout.views(kept)["head.weight"])
-    shared = Store(tmp_path).read_model(("global",))
+    shared = RunFolder(tmp_path).read_model(("global",))
     assert torch.equal(shared["head.weight"], loop.server.layout.views(loop.server.vector)["head.weight"])
 
 

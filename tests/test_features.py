@@ -24,7 +24,8 @@ from fairsilo.engine.loop import History, Loop
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.parts.prototype_contrast import PrototypeContrast, prototype_contrast
+from fairsilo.methods.contrasts import prototype_contrast
+from fairsilo.methods.parts.prototype_contrast import PrototypeContrast
 from fairsilo.models import backbones
 from fairsilo.runs.trained import Replayed
 

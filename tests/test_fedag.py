@@ -27,24 +27,28 @@ from fairsilo.core.round import open_evaluation, open_round
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.silo import Memory, prepare
 from fairsilo.core.vectors import FlatModel, Layout
+from fairsilo.data import TOKEN
 from fairsilo.data.dataset import UNDECIDED, Dataset, Domain
+from fairsilo.data.drawing import STROKES, STYLES, Easel
 from fairsilo.data.federation import Federation, federate
 from fairsilo.data.glyphs import CLASSES, glyphs
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.data.packed import write_packed
-from fairsilo.data.synthetic import STROKES, STYLES, TOKEN, Easel, bad_ones, make_synthetic, prompt
+from fairsilo.data.synthetic import bad_ones, make_synthetic, prompt
 from fairsilo.engine.base import Engine
 from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Event, History, Listener, Loop, silent
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.adapter_bank import AdapterBank, divergence, mutual_loss, server_losses
+from fairsilo.methods.class_means import class_means, quality
+from fairsilo.methods.infusion import divergence, mutual_loss, server_losses, shuffled
 from fairsilo.methods.parts.domain_adapters import DomainAdapters
-from fairsilo.methods.parts.momentum_start import MomentumStart, class_means, quality
+from fairsilo.methods.parts.momentum_start import MomentumStart
 from fairsilo.methods.parts.two_heads import TwoHeads
+from fairsilo.models.clip_networks import AdapterBank
 from fairsilo.models.registry import build
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.setup import federation_of, server_data_of
 from test_cli import call
 from tiny_backbones import write_clip
@@ -102,12 +106,12 @@ def loop_of(
     engine: Callable[[Blueprint, Federation], Engine] = Sequential,
 ) -> Loop:
     plan = tiny.plan(how, training, classes=silos.classes)
-    store = Store(folder) if folder else None
-    if store:
-        store.create()
+    run_folder = RunFolder(folder) if folder else None
+    if run_folder:
+        run_folder.create()
     here = engine(plan, silos)
     here.folder = folder  # type: ignore[attr-defined]
-    return Loop(plan, silos.roster, here, store=store, listener=listener, synthetic=made)
+    return Loop(plan, silos.roster, here, records=run_folder, listener=listener, synthetic=made)
 
 
 def run(how: Method, silos: Federation, made: dict[str, Split], *more: Any, **settings: Any) -> tuple[History, Loop]:
@@ -297,10 +301,10 @@ def losses_at(loop: Loop, name: str, split: Split) -> tuple[float, float]:
 
 def answered(loop: Loop, silo: str | None, split: Split) -> Output:
     server = loop.server
-    assert server.module is not None
-    server.module.load(server.method.parts[1].model_for(server, silo, server.vector))
+    assert server.own_model is not None
+    server.own_model.load(server.method.parts[1].model_for(server, silo, server.vector))
     with torch.no_grad():
-        output: Output = server.module.module(prepare(split.inputs, torch.device("cpu"), torch.float32))
+        output: Output = server.own_model.module(prepare(split.inputs, torch.device("cpu"), torch.float32))
     return output
 
 
@@ -310,10 +314,10 @@ def test_a_known_silo_is_answered_by_its_adapter_and_an_unseen_one_by_all(
 ) -> None:
     history, loop = run(fedag(clip, cross=cross), silos, made)
     server = loop.server
-    assert server.module is not None
-    bank = server.module.module
+    assert server.own_model is not None
+    bank = server.own_model.module
     assert isinstance(bank, AdapterBank)
-    server.module.load(server.vector)
+    server.own_model.load(server.vector)
     rows = {(row["silo"], row["split"]): row for row in history.rows if row["model"] == "global" and row["round"] == 2}
     for data in (*silos.silos, *silos.unseen):
         with torch.no_grad():
@@ -401,8 +405,8 @@ def test_a_score_belongs_to_its_image(clip: str, silos: Federation, made: dict[s
     server, part = loop.server, fedag(clip, cross=False).parts[1]
     assert isinstance(part, DomainAdapters)
     assert server.network is not None
-    flat, bank = part._bank(server)
-    flat.load(server.vector)
+    training = part._training(server)
+    bank = training.bank
     copy = server.network()
     copy.load(kept(loop)["models"]["b"])
     copy.eval()
@@ -413,7 +417,7 @@ def test_a_score_belongs_to_its_image(clip: str, silos: Federation, made: dict[s
         theta = copy.module(inputs)
         theta = theta.prediction if isinstance(theta, Output) else theta
         each = (divergence(theta, phi) + divergence(phi, theta)) / 2
-        found = part._loss(server, bank, "b", picked, copy, F.one_hot(torch.tensor(2), 12).float())
+        found = part._loss(training, {"b": F.one_hot(torch.tensor(2), 12).float()}, "b", picked, copy)
         expected = each[position] + F.cross_entropy(phi, made["b"].targets[picked])
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
         assert not torch.allclose(each, each[position], rtol=1e-2)  # another image would give another number
@@ -437,12 +441,9 @@ def test_a_silo_scores_images_in_their_order(clip: str, silos: Federation, made:
     assert kept(loop)["quality"]["a"].tolist() == pytest.approx(expected, rel=1e-4)
 
 
-def test_every_image_counts_once_an_epoch_but_a_last_one_alone(clip: str, silos: Federation) -> None:
-    part = DomainAdapters(backbone=clip, server_batch=5)
+def test_every_image_counts_once_an_epoch_but_a_last_one_alone() -> None:
     for count, expected in ((12, [5, 5, 2]), (11, [5, 5]), (5, [5]), (2, [2]), (1, [1])):
-        split = larger(tiny.samples(count, 0.0, 1))
-        server: Any = SimpleNamespace(synthetic={"a": split}, stream=lambda *_: torch.Generator().manual_seed(0))
-        batches = list(part._batches(server, "a", "x"))
+        batches = list(shuffled(count, 5, torch.Generator().manual_seed(0)))
         assert [len(batch) for batch in batches] == expected
         assert len(set(torch.cat(batches).tolist())) == sum(expected)
 

@@ -28,14 +28,17 @@ from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Event, History, Listener, Loop, silent
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.parts.clustering import Clustering, Known, clustering_accuracy
-from fairsilo.methods.parts.group_prompts import GroupedVit, GroupPrompts, feature_contrast, group_contrast
-from fairsilo.methods.parts.group_weights import GroupWeights, cluster_losses, group_weights, influence, quantised
+from fairsilo.methods.contrasts import feature_contrast, group_contrast
+from fairsilo.methods.loss_weights import cluster_losses, group_weights, influence, quantised
+from fairsilo.methods.parts.clustering import Clustering
+from fairsilo.methods.parts.group_prompts import GroupPrompts
+from fairsilo.methods.parts.group_weights import GroupWeights
 from fairsilo.methods.parts.visual_prompts import VisualPrompts
-from fairsilo.methods.representations import centres_of, mixture, renumbered, representation
+from fairsilo.methods.representations import Known, centres_of, clustering_accuracy, mixture, renumbered, representation
 from fairsilo.methods.text import method
 from fairsilo.models.backbones import VitNetwork
-from fairsilo.runs.folder import Store
+from fairsilo.models.vit_networks import GroupedVit
+from fairsilo.runs.folder import RunFolder
 from tiny_backbones import write_vit
 
 FEDGCR = Method((GroupPrompts(), Clustering(clusters=2), GroupWeights()), "fedgcr")
@@ -89,11 +92,11 @@ def run(
     **training: Any,
 ) -> tuple[History, Loop]:
     blueprint = plan(how, vit, **training)
-    store = Store(folder) if folder else None
-    if store:
-        store.create()
+    run_folder = RunFolder(folder) if folder else None
+    if run_folder:
+        run_folder.create()
     engine = Sequential(blueprint, people, strict=True, folder=folder)
-    loop = Loop(blueprint, people.roster, engine, settings=EngineSettings(), store=store, listener=listener)
+    loop = Loop(blueprint, people.roster, engine, settings=EngineSettings(), records=run_folder, listener=listener)
     return loop.run(), loop
 
 

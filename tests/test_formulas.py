@@ -27,12 +27,10 @@ from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.alignment import ALIGNMENTS, coral, deep_coral, mmd
 from fairsilo.methods.batch_norms import batch_norms, mean_entropy, use_batch_statistics
-from fairsilo.methods.parts.consistency_mask import consistency, masked_mean
-from fairsilo.methods.parts.distance_weights import distances
-from fairsilo.methods.parts.gradient_agreement import agreement_weights, cosines
-from fairsilo.methods.parts.offsite import emulated
+from fairsilo.methods.geometry import agreement_weights, consistency, cosines, distances, masked_mean
 from fairsilo.methods.spectra import amplitude, window
 from fairsilo.methods.text import method
+from fairsilo.models.clip_networks import emulated
 from test_server_rules import LAYOUT, Given
 
 

@@ -17,8 +17,7 @@ from fairsilo.core.server import Server
 from fairsilo.core.vectors import PARAMETER, Layout, Slot
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.parts.fairness_aware import equalise
-from fairsilo.methods.parts.generalization_adjustment import adjust, step_at
+from fairsilo.methods.gap_rules import adjust, equalise, step_at
 from fairsilo.methods.text import method
 from fairsilo.tasks.classify import Classify
 

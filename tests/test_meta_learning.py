@@ -142,7 +142,7 @@ def test_a_batch_of_one_has_no_halves(how: str, people: Federation) -> None:
     single = dataclasses.replace(tiny.TRAINING, batch_size=1)
     with pytest.raises(FairsiloError, match=r"halves every batch, and train.batch_size is 1; .* batches=two"):
         tiny.plan(how, single).check(people.roster, False)
-    tiny.plan("fft-gp", single).check(people.roster, False)
+    tiny.plan("only-ml", single).check(people.roster, False)
 
 
 def test_a_silo_with_one_sample_says_so_instead_of_training_nothing() -> None:

@@ -26,10 +26,9 @@ from fairsilo.data.federation import Federation
 from fairsilo.engine.host import Blueprint
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.alignment import adversarial
-from fairsilo.methods.heads import is_head
-from fairsilo.methods.parts.two_heads import balanced_softmax
+from fairsilo.methods.heads import balanced_softmax, is_head
 from fairsilo.methods.text import method
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[1]
 PLAIN = dataclasses.replace(tiny.TRAINING, momentum=0.0, weight_decay=0.0)
@@ -336,7 +335,7 @@ def test_the_adversary_learns_stays_private_and_starts_alike(people: Federation)
 def test_best_is_by_validation_and_last_is_last(people: Federation, tmp_path: Path) -> None:
     training = dataclasses.replace(tiny.TRAINING, rounds=6, lr=0.5)  # bumpy
     history, loop = tiny.run("fedavg", people, training, folder=tmp_path)
-    store = Store(tmp_path)
+    run_folder = RunFolder(tmp_path)
     for name in people.names:
         rows = [
             r for r in history.rows if r["silo"] == name and r["model"] == "personal" and r["split"] == "validation"
@@ -345,7 +344,7 @@ def test_best_is_by_validation_and_last_is_last(people: Federation, tmp_path: Pa
         for which, row in (("best", best), ("last", rows[-1])):
             silo = silo_of("fedavg", people)
             silo.data = people[name]
-            silo.model.load(silo.model.layout.pack(store.read_model(("personal", which, name))))
+            silo.model.load(silo.model.layout.pack(run_folder.read_model(("personal", which, name))))
             assert measure(silo, "validation").loss == row["loss"]
     assert not any(store.models for store in loop.engine.stores.values())  # type: ignore[attr-defined]
 
@@ -367,7 +366,7 @@ def test_without_validation_there_is_no_best(people: Federation, tmp_path: Path)
 
 def test_kept_local_models_add_up_to_the_mean(people: Federation, tmp_path: Path) -> None:
     plan = tiny.plan("fedavg")
-    store = Store(tmp_path)
+    run_folder = RunFolder(tmp_path)
     from fairsilo.config import EvaluateSettings
     from fairsilo.engine.loop import Loop
     from fairsilo.engine.sequential import Sequential
@@ -375,16 +374,16 @@ def test_kept_local_models_add_up_to_the_mean(people: Federation, tmp_path: Path
     loop = Loop(
         plan,
         people.roster,
-        Sequential(plan, people, folder=store.folder),
+        Sequential(plan, people, folder=run_folder.folder),
         evaluate=EvaluateSettings(keep_local=True),
-        store=store,
+        records=run_folder,
     )
     loop.run()
-    assert store.local_rounds() == [1, 2, 3]
-    sent, changes = store.read_local(2)
+    assert run_folder.local_rounds() == [1, 2, 3]
+    sent, changes = run_folder.read_local(2)
     moved = sent + sum(weight * changes[name] for name, weight in zip("abc", (24 / 72, 18 / 72, 30 / 72), strict=True))
     floats = plan.start()[0].floats
-    torch.testing.assert_close(moved[:floats], store.read_local(3)[0][:floats], rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(moved[:floats], run_folder.read_local(3)[0][:floats], rtol=1e-5, atol=1e-6)
 
 
 # -------------------------------------------------------------------------------------------------------- compositions

@@ -28,7 +28,7 @@ from fairsilo.methods.text import method
 from fairsilo.report import charts, page, sections
 from fairsilo.report.charts import Bar, Series
 from fairsilo.report.page import read_run, write_report
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 from fairsilo.tasks.classify import Classify
 
 SILOS = ("art", "clipart", "photo")
@@ -85,14 +85,14 @@ def make(
     extra: dict[int, dict[str, Any]] | None = None,
     **info: Any,
 ) -> Path:
-    store = Store(folder)
-    store.create()
-    store.append("metrics", metric_rows(rounds, silos, unseen, validation, shift))
-    store.append("rounds", round_rows(rounds, silos, extra or {}))
+    run_folder = RunFolder(folder)
+    run_folder.create()
+    run_folder.append("metrics", metric_rows(rounds, silos, unseen, validation, shift))
+    run_folder.append("rounds", round_rows(rounds, silos, extra or {}))
     config = {"method": name, "model": "small-cnn", "seed": 7, "data": {"name": "glyphs"}, "train": {"rounds": 6}}
     (folder / "config.yaml").write_text(yaml.safe_dump({**config, "evaluate": evaluate or EVALUATE}), encoding="utf-8")
     facts = {"status": "finished", "method": name, "method_sends": [], "about": "global", "version": "9.8.7"}
-    store.write_json("run.json", {**facts, "seconds": 75.0, **info})
+    run_folder.write_json("run.json", {**facts, "seconds": 75.0, **info})
     return folder
 
 
@@ -156,7 +156,7 @@ def check_well_formed(content: str) -> int:
 def test_cards_and_table_show_the_summary(tmp_path: Path, selection: str, ddof: int, about: str) -> None:
     evaluate = {**EVALUATE, "selection": selection, "ddof": ddof}
     content = read(make(tmp_path / "run", evaluate=evaluate, about=about))
-    expected = summarise(Store(tmp_path / "run").rows("metrics"), about, selection, ddof)
+    expected = summarise(RunFolder(tmp_path / "run").rows("metrics"), about, selection, ddof)
     three = headline(expected)
     recent = expected["generalisation"]["recent_std"]
     assert f"{three['generalisation']:.1%}"[:-1] in card(content, "Generalisation")
@@ -211,10 +211,10 @@ def test_difference_to_the_baseline_has_the_right_sign_and_word(tmp_path: Path) 
 def test_a_smaller_spread_is_better(tmp_path: Path, place: int, word: str) -> None:
     folder = make(tmp_path / "run")
     make(folder / "baseline", "fedavg")
-    rows = Store(folder).rows("metrics")
+    rows = RunFolder(folder).rows("metrics")
     for row in rows:  # pull the worst silo down, or the best one towards the others
         row["metric"] -= 0.1 if row["silo"] == SILOS[place] else 0.0
-    Store(folder).write_text("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    RunFolder(folder).write_text("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     shown = card(read(folder), "Fairness")
     assert word in shown
     assert f"difference {'good' if word == 'more even' else 'bad'}" in shown
@@ -222,8 +222,8 @@ def test_a_smaller_spread_is_better(tmp_path: Path, place: int, word: str) -> No
 
 def test_history_is_what_the_metrics_give_in_every_round(tmp_path: Path) -> None:
     folder = make(tmp_path / "run")
-    rows = [row for row in Store(folder).rows("metrics") if (row["round"], row["silo"]) != (3, "art")]
-    Store(folder).write_text("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    rows = [row for row in RunFolder(folder).rows("metrics") if (row["round"], row["silo"]) != (3, "art")]
+    RunFolder(folder).write_text("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     run = read_run(folder)
     for number, values in sections.history(run, "personal", "test").items():
         assert values == results(rows, [number], "personal", "test")
@@ -415,7 +415,7 @@ def test_bare_baseline_and_missing_files(tmp_path: Path) -> None:
     folder = make(tmp_path / "run")
     (folder / "baseline").mkdir()
     assert "against" not in words(read(folder)).replace("against FedAvg train", "")
-    Store(folder / "baseline").write_json("run.json", {"status": "running", "method": "fedavg"})
+    RunFolder(folder / "baseline").write_json("run.json", {"status": "running", "method": "fedavg"})
     content = read(folder)
     assert "Baseline not finished yet" in content
     assert "points against" not in content
@@ -428,11 +428,11 @@ def test_bare_baseline_and_missing_files(tmp_path: Path) -> None:
 
 def test_values_that_are_not_numbers_are_left_out(tmp_path: Path) -> None:
     folder = make(tmp_path / "run")
-    rows = Store(folder).rows("metrics")
+    rows = RunFolder(folder).rows("metrics")
     for row in rows[::3]:
         row["loss"] = math.nan
     rows[-1]["metric"] = None
-    Store(folder).write_text("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows) + '{"round": 7, "si')
+    RunFolder(folder).write_text("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows) + '{"round": 7, "si')
     content = read(folder)
     check_well_formed(content)
     assert not re.search(r"\b(nan|NaN)\b", re.sub(r"<(script|style).*?</\1>", "", content, flags=re.DOTALL))
@@ -448,10 +448,12 @@ def test_the_rows_of_a_real_run(tmp_path: Path) -> None:
 
     federation = Federation("toy", ("x", "y"), (silo("a"), silo("b")), (silo("u"),))
     plan = Blueprint(method("faa(warmup=0)"), "small-cnn", Classify(2), 1, TrainSettings(rounds=2, epochs=1), 0)
-    store = Store(tmp_path / "run")
-    store.create()
-    history = Loop(plan, federation.roster, Sequential(plan, federation, folder=store.folder), store=store).run()
-    content = read(store.folder)
+    run_folder = RunFolder(tmp_path / "run")
+    run_folder.create()
+    history = Loop(
+        plan, federation.roster, Sequential(plan, federation, folder=run_folder.folder), records=run_folder
+    ).run()
+    content = read(run_folder.folder)
     check_well_formed(content)
     expected = headline(summarise(history.rows))
     assert f"{expected['generalisation']:.1%}"[:-1] in card(content, "Generalisation")

@@ -14,11 +14,8 @@ import test_silo
 import tiny
 from fairsilo.core.messages import Message
 from fairsilo.core.server import Updates
-from fairsilo.methods.parts.minimax_weights import climb
-from fairsilo.methods.parts.normalized_averaging import nova_coefficients
-from fairsilo.methods.parts.q_fair import q_coefficients
-from fairsilo.methods.parts.tilted_weights import tilted
-from fairsilo.methods.steps import path_length
+from fairsilo.methods.loss_weights import climb, q_coefficients, tilted
+from fairsilo.methods.steps import nova_coefficients, path_length
 from fairsilo.methods.text import method
 from test_server_rules import LAYOUT, Given
 

@@ -25,9 +25,9 @@ from fairsilo.data.dataset import TEST, TRAIN, VALIDATION, Dataset, Domain
 from fairsilo.data.newcomer import read_images, read_newcomer
 from fairsilo.data.packed import write_packed
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.adapter_bank import AdapterBank
+from fairsilo.models.clip_networks import AdapterBank
 from fairsilo.runs import trained as using
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 from tiny_backbones import write_clip
 
 Trained, Replayed = (partial(one, trust=True) for one in (using.Trained, using.Replayed))  # tiny:TinyNet is named code
@@ -103,7 +103,7 @@ def adapters(tmp_path_factory: pytest.TempPathFactory, packed: Path) -> Path:
 def last(run: Path, silo: str, model: str, split: str = "test") -> dict[str, float]:
     return next(
         row
-        for row in reversed(Store(run).rows("metrics"))
+        for row in reversed(RunFolder(run).rows("metrics"))
         if (row["silo"], row["model"], row["split"]) == (silo, model, split)
     )
 
@@ -161,7 +161,7 @@ def test_the_best_model_is_the_one_with_the_best_validation(run: Path, packed: P
     trained = Trained(run)
     rows = [
         r
-        for r in Store(run).rows("metrics")
+        for r in RunFolder(run).rows("metrics")
         if (r["silo"], r["model"], r["split"]) == ("ink", "personal", "validation")
     ]
     best = max(rows, key=lambda r: (r["metric"], -r["loss"]))
@@ -250,7 +250,7 @@ def asked(run: Path, images: Tensor) -> tuple[Tensor, Tensor]:
     """Every adapter's answer (silos x images x classes) and the attention, from the saved model alone."""
     flat = Trained(run).plan.server_flat()
     assert flat is not None
-    flat.load(flat.layout.pack(Store(run).read_model(("global",))))
+    flat.load(flat.layout.pack(RunFolder(run).read_model(("global",))))
     bank = flat.module
     assert isinstance(bank, AdapterBank)
     phi = bank.logits(bank.adapted(bank.stem(prepare(images, torch.device("cpu"), torch.float32))))
@@ -464,7 +464,7 @@ def test_a_run_that_kept_nothing_or_is_not_finished_says_so(packed: Path, tmp_pa
     folder = trained_run(tmp_path / "r", packed, "fedavg")
     with pytest.raises(FairsiloError, match=r"evaluate\.keep_local=true"):
         _ = Replayed(folder).rounds
-    Store(folder).write_json("run.json", {**Store(folder).read_json("run.json"), "status": "stopped"})
+    RunFolder(folder).write_json("run.json", {**RunFolder(folder).read_json("run.json"), "status": "stopped"})
     with pytest.raises(FairsiloError, match="is not finished"):
         Trained(folder)
 

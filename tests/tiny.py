@@ -31,7 +31,7 @@ from fairsilo.engine.sequential import Sequential
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.text import method
 from fairsilo.models.networks import Network
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 from fairsilo.tasks.classify import Classify
 from tiny_backbones import enlarged, write_clip, write_vit
 
@@ -108,16 +108,16 @@ def run(
         blueprint = plan(how, training, seed)
     made = engine(blueprint, people) if engine else Sequential(blueprint, people)
     made.folder = folder  # type: ignore[attr-defined]
-    store = Store(folder) if folder else None
-    if store:
-        store.create()
+    run_folder = RunFolder(folder) if folder else None
+    if run_folder:
+        run_folder.create()
     loop = Loop(
         blueprint,
         people.roster,
         wrap(made),
         evaluate=EvaluateSettings(),
         settings=EngineSettings(**settings),
-        store=store,
+        records=run_folder,
         listener=listener,
         server_data=server_data or synthetic(),
         synthetic=made_images,
@@ -204,9 +204,9 @@ class TwoModels(Part):
 
     def step(self, server: Server, direction: Tensor) -> Tensor:
         assert server.data is not None
-        assert server.module is not None
+        assert server.own_model is not None
         inputs, targets = server.data.inputs.float().div(127.5).sub(1), server.data.targets
-        flat = server.module
+        flat = server.own_model
         flat.load(server.vector)
         optimizer = torch.optim.SGD([flat.parameters], lr=0.05)
         for _ in range(10):

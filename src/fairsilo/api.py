@@ -17,10 +17,10 @@ from fairsilo.engine.loop import Listener, silent
 from fairsilo.errors import FairsiloError
 from fairsilo.report.page import write_report
 from fairsilo.runs import compare as comparing
-from fairsilo.runs import experiment as running
+from fairsilo.runs import running
 from fairsilo.runs.compare import Comparison
 from fairsilo.runs.comparison import Grid
-from fairsilo.runs.experiment import Result
+from fairsilo.runs.running import Result
 from fairsilo.runs.setup import Objects, as_method, named_method
 from fairsilo.runs.trained import Trained
 

@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairsilo.data import DATASETS, load
+from fairsilo.data import load
 from fairsilo.data.dataset import SPLITS, TEST, TRAIN, VALIDATION, Dataset, Domain
+from fairsilo.data.embedded import DATASETS
 from fairsilo.data.glyphs import FONTS, HANDWRITTEN, ORIGINALS, _handwriting, _type, glyphs
 from fairsilo.errors import FairsiloError
 

@@ -40,21 +40,17 @@ from fairsilo.engine.loop import Event, Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.methods import received_loss, simplex
 from fairsilo.methods.alignment import coral, deep_coral, mmd
-from fairsilo.methods.parts.fairness_aware import equalise
-from fairsilo.methods.parts.generalization_adjustment import adjust, gap, step_at
-from fairsilo.methods.parts.gradient_agreement import cosines
-from fairsilo.methods.parts.image_adapter import attention
+from fairsilo.methods.contrasts import contrast, prototype_contrast, prototype_distance
+from fairsilo.methods.gap_rules import adjust, equalise, gap, step_at
+from fairsilo.methods.geometry import cosines
+from fairsilo.methods.heads import balanced_softmax
+from fairsilo.methods.loss_weights import climb, tilted
 from fairsilo.methods.parts.mean_mixing import mixing_terms
-from fairsilo.methods.parts.minimax_weights import climb
-from fairsilo.methods.parts.model_contrast import contrast
-from fairsilo.methods.parts.prototype_contrast import prototype_contrast
-from fairsilo.methods.parts.prototype_pull import prototype_distance
-from fairsilo.methods.parts.tilted_weights import tilted
-from fairsilo.methods.parts.two_heads import balanced_softmax
 from fairsilo.methods.spectra import amplitude, window, with_low_amplitude
 from fairsilo.methods.steps import path_length
 from fairsilo.methods.text import method
 from fairsilo.models.backbones import similarities
+from fairsilo.models.clip_networks import attention
 from fairsilo.tasks.classify import Classify
 
 Case = dict[str, Any]

@@ -10,8 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fairsilo.methods.adapter_bank import AdapterBank, divergence, mixed, server_losses
-from fairsilo.methods.parts.momentum_start import class_means, momentum_start, quality
+from fairsilo.methods.class_means import class_means, quality
+from fairsilo.methods.infusion import divergence, server_losses
+from fairsilo.methods.parts.momentum_start import momentum_start
+from fairsilo.models.clip_networks import AdapterBank, mixed
 
 Case = dict[str, Any]
 Pairs = Iterator[tuple[str, Any, Any]]  # what, got, expected

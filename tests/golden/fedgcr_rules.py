@@ -18,11 +18,13 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.samples import Split
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.vectors import PARAMETER, Layout, Slot
-from fairsilo.methods.parts.clustering import CLUSTERS, Known
-from fairsilo.methods.parts.group_prompts import GroupPrompts, feature_contrast, group_contrast
-from fairsilo.methods.parts.group_weights import GroupWeights, cluster_losses, group_weights, influence, quantised
+from fairsilo.methods.contrasts import feature_contrast, group_contrast
+from fairsilo.methods.loss_weights import cluster_losses, group_weights, influence, quantised
+from fairsilo.methods.parts.clustering import CLUSTERS
+from fairsilo.methods.parts.group_prompts import GroupPrompts
+from fairsilo.methods.parts.group_weights import GroupWeights
 from fairsilo.methods.received_loss import KEY
-from fairsilo.methods.representations import centres_of, representation
+from fairsilo.methods.representations import Known, centres_of, representation
 from fairsilo.tasks.classify import Classify
 
 Case = dict[str, Any]

@@ -26,12 +26,11 @@ class Named(NamedTuple):
 
 
 FORMULAS, FEDAG, FEDGCR = "test_formulas.py", "test_fedag.py", "test_fedgcr.py"
-MASK, DISTANCES = "methods/parts/consistency_mask.py", "methods/parts/distance_weights.py"
-AGREEMENT, ADAPTERS = "methods/parts/gradient_agreement.py", "methods/parts/domain_adapters.py"
+MASK, GEOMETRY = "methods/parts/consistency_mask.py", "methods/geometry.py"
 NAMED = (
     Named(
         "FPHL's mask inverted",
-        MASK,
+        GEOMETRY,
         "torch.where(counts, delta[: len(total)], 0) * weight\n        mass += counts * weight",
         "torch.where(counts, 0, delta[: len(total)]) * weight\n        mass += ~counts * weight",
         f"{FORMULAS}::test_a_masked_mean_is_over_those_whose_mask_is_set",
@@ -52,35 +51,35 @@ NAMED = (
     ),
     Named(
         "FPHL's consistency l and 1 - l swapped",
-        MASK,
+        GEOMETRY,
         "torch.where(raised, counts, rounds - counts)",
         "torch.where(raised, rounds - counts, counts)",
         f"{FORMULAS}::test_consistency_is_the_share_of_rounds_that_went_the_same_way",
     ),
     Named(
         "FAEL's distances inverted",
-        DISTANCES,
+        GEOMETRY,
         "return torch.stack(found).cpu()",
         "return 1 / (torch.stack(found).cpu() + 1)",
         f"{FORMULAS}::test_fael_gives_more_weight_to_those_who_moved_further",
     ),
     Named(
         "FAEL's mask ignored",
-        DISTANCES,
+        GEOMETRY,
         "if mask is not None:",
         "if False:",
         f"{FORMULAS}::test_fedheal_measures_what_the_mask_leaves",
     ),
     Named(
         "FAEL's mask inverted",
-        DISTANCES,
+        GEOMETRY,
         "torch.where(mask[row, : len(change)], change, 0)",
         "torch.where(mask[row, : len(change)], 0, change)",
         f"{FORMULAS}::test_distances_by_hand",
     ),
     Named(
         "GRACE's diagonal counted as 7",
-        AGREEMENT,
+        GEOMETRY,
         "    others = likeness.sum(1)",
         "    likeness = likeness + 6 * torch.eye(count).to(likeness)\n    others = likeness.sum(1)",
         f"{FORMULAS}::test_agreement_weights_by_hand",
@@ -101,21 +100,21 @@ NAMED = (
     ),
     Named(
         "FedAG's tutors never stepped",
-        ADAPTERS,
+        "methods/infusion.py",
         "tutors[name].step()",
         "pass",
         f"{FEDAG}::test_the_servers_copies_of_the_silos_models_take_adams_first_step",
     ),
     Named(
         "scores of the wrong images, at the server",
-        ADAPTERS,
-        "alpha = scores[chosen] if",
-        "alpha = scores[: len(chosen)] if",
+        "methods/parts/domain_adapters.py",
+        "alpha = scores[name][chosen] if",
+        "alpha = scores[name][: len(chosen)] if",
         f"{FEDAG}::test_a_score_belongs_to_its_image",
     ),
     Named(
         "scores of the wrong images, at the silo",
-        "methods/parts/momentum_start.py",
+        "methods/class_means.py",
         "F.cosine_similarity(features, means[labels], dim=1)",
         "F.cosine_similarity(features.flip(0), means[labels], dim=1)",
         f"{FEDAG}::test_a_silo_scores_images_in_their_order",
@@ -172,7 +171,7 @@ NAMED = (
     ),
     Named(
         "FedFV adds what it should take off",
-        "methods/parts/conflict_projection.py",
+        GEOMETRY,
         "mean - conflict * inner / square",
         "mean + conflict * inner / square",
         "test_server_formulas.py::test_fedfv_takes_off_what_points_against_an_earlier_round",

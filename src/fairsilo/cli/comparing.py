@@ -10,7 +10,7 @@ import typer
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, console, say, show, show_json
 from fairsilo.cli.running import OutFolder
-from fairsilo.runs.comparison import is_setting, read_plan
+from fairsilo.runs.comparison import is_setting, read_comparison_file
 
 
 def compare(
@@ -33,22 +33,22 @@ def compare(
     """
     names = [text for text in arguments or () if not is_setting(text)]
     given = [text for text in arguments or () if is_setting(text)]
-    plan = read_plan(config, given, methods=names, seeds=seeds, held_out=held_out)
+    asked = read_comparison_file(config, given, methods=names, seeds=seeds, held_out=held_out)
     from fairsilo import api
     from fairsilo.cli.progress import ProgressListener
     from fairsilo.report.comparison_page import write_comparison
-    from fairsilo.runs.experiment import slug
+    from fairsilo.runs.running import slug
 
     if out is None and config is not None and not names:
         out = Path("runs") / slug(f"compare-{config.stem}")
     again = "the same command goes on from the last complete round"
     with interruptible(again), ProgressListener(console, quiet=as_json) as listener:
         found = api.compare(
-            plan.methods,
-            experiment=plan.experiment,
-            seeds=plan.seeds,
-            held_out=plan.held_out,
-            grid=plan.grid,
+            asked.methods,
+            experiment=asked.experiment,
+            seeds=asked.seeds,
+            held_out=asked.held_out,
+            grid=asked.grid,
             out=out,
             listener=listener,
         )

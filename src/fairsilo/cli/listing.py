@@ -49,7 +49,7 @@ def datasets(
     as_json: AsJson = False,
 ) -> None:
     """The embedded federations, what your own data must look like, and what they look like."""
-    from fairsilo.data import DATASETS
+    from fairsilo.data.embedded import DATASETS
 
     if name:
         _dataset(name, as_json)

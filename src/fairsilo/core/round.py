@@ -71,7 +71,7 @@ def _answering(
     server: Server, numbers: dict[str, Number], silos: Iterable[str], unseen: Iterable[str] = ()
 ) -> dict[str, Message]:
     """To each silo the model that answers there: the global one, unless a part has another."""
-    network: dict[str, Number] = {"network": "server"} if server.module is not None else {}
+    network: dict[str, Number] = {"network": "server"} if server.own_model is not None else {}
     messages = {}
     for name, known in [*((name, name) for name in silos), *((name, None) for name in unseen)]:
         vector = server.vector
@@ -135,7 +135,7 @@ def _aggregate(server: Server, updates: Updates) -> Tensor:
     direction = _stepped(server, combine(server, updates, weights), totals.close())
     vector = server.vector.clone()
     vector[: len(direction)] += direction
-    if server.module is None:
+    if server.own_model is None:
         floats = server.layout.floats
         vector[floats:] += updates.deltas[:, floats:].max(0).values
     return vector

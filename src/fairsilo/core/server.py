@@ -73,7 +73,7 @@ class Server:
     notes: list[str] = field(default_factory=list)  # said in the log with the round
     weights: dict[str, float] = field(default_factory=dict)  # of the round's aggregation, for the report
     received: dict[str, Tensor] = field(default_factory=dict)  # means and sums of declared attachments, for `step`
-    module: FlatModel | None = None  # the server's own network, where the method has one
+    own_model: FlatModel | None = None  # the server's own network, where the method has one
     data: Split | None = None  # given to the server (synthetic or public), where the method uses it
     synthetic: dict[str, Split] = field(
         default_factory=dict

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairsilo.data.embedded import DATASETS
 from fairsilo.errors import FairsiloError, nearest
 
 # what leaves a silo where images in its style are made with one
@@ -17,9 +18,6 @@ TOKEN = "a textual-inversion token of its style, made from some of its images (t
 if TYPE_CHECKING:
     from fairsilo.data.dataset import Dataset
 
-DATASETS: dict[str, str] = {
-    "glyphs": "ten digits in five domains: scans, ink on photographs, printed type, sketches, street signs",
-}
 INDEX_SUFFIXES = (".csv", ".json")
 
 

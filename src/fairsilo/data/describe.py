@@ -7,8 +7,9 @@ from typing import Any
 
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.task import Task
-from fairsilo.data import DATASETS, INDEX_SUFFIXES, load
+from fairsilo.data import INDEX_SUFFIXES, load
 from fairsilo.data.dataset import SPLITS, UNDECIDED, Dataset, Domain
+from fairsilo.data.embedded import DATASETS
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.tasks.registry import task_of

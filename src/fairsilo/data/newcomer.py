@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fairsilo.data import DATASETS, INDEX_SUFFIXES, load
+from fairsilo.data import INDEX_SUFFIXES, load
 from fairsilo.data.dataset import UNDECIDED, Domain
+from fairsilo.data.embedded import DATASETS
 from fairsilo.data.folder import SUFFIXES
 from fairsilo.data.packed import read_domain
 from fairsilo.data.reading import Stack, size_limit

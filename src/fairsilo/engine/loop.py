@@ -74,7 +74,7 @@ class Loop:
         *,
         evaluate: EvaluateSettings | None = None,
         settings: EngineSettings | None = None,
-        store: Records | None = None,
+        records: Records | None = None,
         listener: Listener = silent,
         server_data: Split | None = None,
         synthetic: dict[str, Split] | None = None,
@@ -87,7 +87,7 @@ class Loop:
         self.engine = engine
         self.evaluate = evaluate or EvaluateSettings()
         self.settings = settings or EngineSettings()
-        self.store = store
+        self.records = records
         self.listener = listener
         self.history = History()
         self._exchanges: list[dict[str, Any]] = []
@@ -110,7 +110,7 @@ class Loop:
             seed=plan.seed,
             exchange=self._exchange,
             domains=len(self.roster.domains),
-            module=own,
+            own_model=own,
             data=data,
             synthetic=synthetic,
             task=plan.task,
@@ -135,8 +135,8 @@ class Loop:
             self._save(0)
         for number in range(done + 1, total + 1):
             self._round(number)
-        if self.store:
-            self.store.write_model(("global",), server.vector, server.layout)
+        if self.records:
+            self.records.write_model(("global",), server.vector, server.layout)
         self.history.vector = server.vector
         self._tell("end", total)
         return self.history
@@ -151,8 +151,8 @@ class Loop:
         evaluated = last or number % self.evaluate.every == 0
         participants = self._participants(number)
         # a silo that sits out the last round keeps the model it had before
-        save = bool(self.store) and (last or server.training.participation != "all")
-        asks: dict[str, Number] = {"evaluate": evaluated, "save": save, "best": bool(self.store)}
+        save = bool(self.records) and (last or server.training.participation != "all")
+        asks: dict[str, Number] = {"evaluate": evaluated, "save": save, "best": bool(self.records)}
         later = server.method.personalises  # then silos make their own models after the round, from its result
         messages = open_round(server, participants, {} if later else asks)
         sent = server.vector
@@ -188,11 +188,11 @@ class Loop:
         }
         self.history.rows += rows
         self.history.rounds.append(record)
-        if self.store:
-            self.store.append("metrics", rows)
-            self.store.append("rounds", [record])
+        if self.records:
+            self.records.append("metrics", rows)
+            self.records.append("rounds", [record])
             if self.evaluate.keep_local:
-                self.store.write_local(number, sent, changes)
+                self.records.write_local(number, sent, changes)
         if last or number % self.settings.checkpoint_every == 0:
             self._save(number)
         self._tell("round", number, text="; ".join(server.notes))
@@ -306,28 +306,28 @@ class Loop:
     def _save(self, number: int) -> None:
         """Silos first: a server's checkpoint stands for a state of which everything is on the disk."""
         self.engine.commit(number)
-        if self.store:
-            self.store.write_checkpoint(number, {"vector": self.server.vector, "memory": self.server.memory})
+        if self.records:
+            self.records.write_checkpoint(number, {"vector": self.server.vector, "memory": self.server.memory})
             self._tell("saved", number)
 
     def _restore(self) -> int:
         """Take up the last checkpoint; returns the number of rounds it holds."""
-        saved = self.store.read_checkpoint() if self.store else None
-        if saved is None or self.store is None:
+        saved = self.records.read_checkpoint() if self.records else None
+        if saved is None or self.records is None:
             return 0
         number, server = saved
         device = self.server.vector.device
         self.server.vector = server["vector"].to(device)
         self.server.memory = Memory(on_device(server["memory"], device))
         self.engine.restore(number)
-        self.history.rows = self.store.cut("metrics", number)
-        self.history.rounds = self.store.cut("rounds", number)
+        self.history.rows = self.records.cut("metrics", number)
+        self.history.rounds = self.records.cut("rounds", number)
         return number
 
     def _below_quorum(self, number: int, counted: int, asked: int, quorum: int) -> str:
         first = self._failures[0] if self._failures else None
         reason = f" First failure: {first['silo']}, {first['kind']}: {first['detail']}." if first else ""
-        resume = " The checkpoint of the round before can be resumed." if self.store else ""
+        resume = " The checkpoint of the round before can be resumed." if self.records else ""
         return (
             f"round {number} stopped: {counted} of {asked} silos gave a usable update, and the quorum is {quorum}."
             f"{reason}{resume}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from fairsilo.core.silo import Silo
+from fairsilo.core.vectors import AUXILIARY
 
 GAMMAS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
@@ -51,3 +54,18 @@ def _kernel(one: Tensor, other: Tensor, gammas: tuple[float, ...]) -> Tensor:
     squares = one.square().sum(1)[:, None] + other.square().sum(1)[None] - 2 * one @ other.T
     distances = squares.clamp(min=1e-30)
     return torch.stack([(-gamma * distances).exp() for gamma in gammas]).sum(0).mean()
+
+
+def gradient_ratio(silo: Silo, term: Tensor, loss: Tensor) -> float | None:
+    """||grad term|| / ||grad loss|| over the network that is trained (an adversary beside it left out); none where the
+    loss has no gradient. Gradients that were accumulated stay as they are."""
+    named = silo.model.module.named_parameters()
+    tensors = [tensor for name, tensor in named if tensor.requires_grad and not name.startswith(f"{AUXILIARY}.")]
+    lengths = []
+    for one in (term, loss):
+        found: Iterable[Tensor | None] = ()
+        if one.requires_grad:
+            found = torch.autograd.grad(one, tensors, retain_graph=True, allow_unused=True)
+        squares = [float(gradient.double().square().sum()) for gradient in found if gradient is not None]
+        lengths.append(sum(squares) ** 0.5)
+    return lengths[0] / lengths[1] if lengths[1] else None

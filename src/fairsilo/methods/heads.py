@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from fairsilo.config import TrainSettings
+from fairsilo.core.optimizers import make_optimizer
+from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import PARAMETER, Layout, Slot
 from fairsilo.errors import FairsiloError
+
+CYCLE = 11  # batches of which FedRep, by batches, trains the head with the last
 
 
 def is_head(slot: Slot) -> bool:
@@ -30,11 +34,6 @@ def require_head(part: str, layout: Layout, body: bool = False) -> None:
         )
 
 
-def require_new_optimizer(part: str, training: TrainSettings) -> None:
-    if training.keep_optimizer_state:
-        raise FairsiloError(f"{part} starts its optimisers anew each round; set train.keep_optimizer_state=false")
-
-
 def linear_head(part: str, network: nn.Module) -> nn.Linear:
     """The network's last layer, from which its features' width is known."""
     head = getattr(network, "head", None)
@@ -56,3 +55,20 @@ def features_width(part: str, network: nn.Module) -> int:
             "them, or give it an attribute `features_width`"
         )
     return width
+
+
+def balanced_softmax(logits: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
+    """Cross-entropy of logits shifted by the log frequency of each class; an absent class does no harm."""
+    return F.cross_entropy(logits + counts.to(logits.dtype).clamp(min=1e-12).log(), targets)
+
+
+class Alternating:
+    """Two optimisers that step in turn."""
+
+    def __init__(self, silo: Silo) -> None:
+        self.body, self.head = (make_optimizer(silo, chosen) for chosen in (is_body, is_head))
+        self.count = 0
+
+    def step(self) -> None:
+        self.count += 1
+        (self.head if self.count % CYCLE == 0 else self.body).step()

@@ -6,18 +6,17 @@ Every class counts the same, so the vector tells what the silo's images look lik
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fairsilo.core.measuring import output_of
 from fairsilo.core.output import Output
 from fairsilo.core.silo import Silo
-
-PROMPT = "h"  # the entry of Output.extra with the type-specific prompt of each image
+from fairsilo.methods.class_means import ClassSums
+from fairsilo.models.vit_networks import PROMPT
 
 
 def of_images(output: Output) -> Tensor:
@@ -41,15 +40,11 @@ def representation(silo: Silo, max_batches: int = 0) -> Tensor:
     if max_batches:
         drawn = torch.randperm(len(split), generator=silo.stream("representation"))
         chosen = drawn[: max_batches * silo.training.batch_size]
-    tallies = []
+    total = ClassSums(silo.task.classes)
     for indices in torch.split(chosen, silo.evaluation_batch):
         batch = silo.batch(split, indices)
-        member = F.one_hot(batch.targets, silo.task.classes).double()
-        sums = member.T @ of_images(output_of(silo, batch)).double()
-        tallies.append(torch.cat([sums, member.sum(0)[:, None]], 1))
-    total = torch.stack(tallies).sum(0)
-    present = total[total[:, -1] > 0]
-    return (present[:, :-1] / present[:, -1:]).mean(0).to(silo.model.layout.dtype)
+        total.add(of_images(output_of(silo, batch)).double(), batch.targets)
+    return total.means()[total.counts > 0].mean(0).to(silo.model.layout.dtype)
 
 
 def mixture(rows: np.ndarray[Any, Any], clusters: int, covariance: str, reg_covar: float, seed: int) -> list[int]:
@@ -89,3 +84,19 @@ def centres_of(rows: Tensor, clusters: Tensor, before: Tensor | None = None) -> 
         members = rows[clusters == number]
         found.append(members.mean(0) if len(members) else known[number])
     return torch.stack(found)
+
+
+def clustering_accuracy(clusters: dict[str, int], types: dict[str, str]) -> float:
+    """The share of silos whose type is the majority type of their cluster."""
+    counts: dict[int, Counter[str]] = {}
+    for name, cluster in clusters.items():
+        counts.setdefault(cluster, Counter())[types[name]] += 1
+    return sum(max(found.values()) for found in counts.values()) / len(clusters)
+
+
+class Known(NamedTuple):
+    """What a silo knows of the clusters: all centres, which one is its own, and its representation a round ago."""
+
+    centres: Tensor
+    own: int
+    previous: Tensor

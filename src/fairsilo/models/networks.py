@@ -104,3 +104,10 @@ class ResNet10(Network):
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         self.features = nn.Sequential(*layers)
         self.head = nn.Linear(inside, classes)
+
+
+def binary_classifier(width: int, hidden: int) -> nn.Module:
+    """One logit from features: a hidden layer of rectified units, or linear where `hidden` is 0."""
+    if not hidden:
+        return nn.Linear(width, 1)
+    return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 1))

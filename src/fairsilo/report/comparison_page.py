@@ -25,7 +25,7 @@ from fairsilo.report.charts import signed, text, usable
 from fairsilo.report.page import write_report
 from fairsilo.report.tables import CHANCE, GUESSED, SELECTIONS, comparison_csv, comparison_latex
 from fairsilo.runs.comparison import composed
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 
 Content = Mapping[str, Any]
 NEEDED = ("methods", "held_out", "seeds", "cells")
@@ -34,18 +34,18 @@ STRONGEST = 42  # percent of the series colour in the best cell: text on it stay
 
 def write_comparison(folder: Path) -> Path:
     """Write the page beside `comparison.json`, its tables for spreadsheets and papers, and the pages of its runs."""
-    content, store = read_comparison(folder), Store(folder)
+    content, run_folder = read_comparison(folder), RunFolder(folder)
     for cell in content["cells"]:
         if "folder" in cell and (folder / cell["folder"]).is_dir():
             write_report(folder / cell["folder"])
     content["said"] = notes_of(folder, content)
-    store.write_text("comparison.csv", comparison_csv(content))
-    store.write_text("comparison.tex", comparison_latex(content))
-    return store.write_text("comparison.html", page(content))
+    run_folder.write_text("comparison.csv", comparison_csv(content))
+    run_folder.write_text("comparison.tex", comparison_latex(content))
+    return run_folder.write_text("comparison.html", page(content))
 
 
 def read_comparison(folder: Path) -> dict[str, Any]:
-    content = Store(folder).read_json("comparison.json")
+    content = RunFolder(folder).read_json("comparison.json")
     missing = [key for key in NEEDED if not content.get(key)]
     if missing:
         raise FairsiloError(f"{folder / 'comparison.json'} is damaged: it has no {missing[0]}")
@@ -56,7 +56,7 @@ def notes_of(folder: Path, content: Content) -> dict[str, list[str]]:
     """What the runs noted, in the order of the runs -> the runs that did, by method, held-out domain and seed."""
     found: dict[str, list[str]] = {}
     for cell in content["cells"]:
-        rounds = Store(folder / cell["folder"]).rows("rounds") if "folder" in cell else []
+        rounds = RunFolder(folder / cell["folder"]).rows("rounds") if "folder" in cell else []
         for note in dict.fromkeys(str(note) for record in rounds for note in record.get("notes") or ()):
             found.setdefault(note, []).append(f"{cell['method']} ({cell['held_out']}, seed {cell['seed']})")
     return found

@@ -34,7 +34,7 @@ from fairsilo.report.charts import duration, plain, text
 from fairsilo.report.figures.files import Drawn, figures_in
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
 from fairsilo.report.tables import GUESSED
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 
 SHOWN = 200  # rows of the table of failures; the others are in rounds.jsonl
 
@@ -45,7 +45,7 @@ def write_report(folder: Path) -> Path:
     beside = folder / "baseline"
     baseline = read_run(beside, like=run) if beside.is_dir() and _holds_run(beside) else None
     raw = (folder / "config.yaml").read_text(encoding="utf-8") if (folder / "config.yaml").exists() else ""
-    return Store(folder).write_text("report.html", page(run, baseline, raw, figures_in(folder / "figures")))
+    return RunFolder(folder).write_text("report.html", page(run, baseline, raw, figures_in(folder / "figures")))
 
 
 def _holds_run(folder: Path) -> bool:
@@ -56,10 +56,10 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
     """A run, however short; a baseline is summarised `like` the run beside it, so that equal things are compared."""
     if not _holds_run(folder):
         raise FairsiloError(f"{folder} is no run folder: it holds neither results nor a configuration")
-    store = Store(folder)
-    info = store.read_json("run.json") if (folder / "run.json").exists() else {}
+    run_folder = RunFolder(folder)
+    info = run_folder.read_json("run.json") if (folder / "run.json").exists() else {}
     config = read_yaml(folder / "config.yaml") if (folder / "config.yaml").exists() else {}
-    rows = [row for row in store.rows("metrics") if usable_row(row)]
+    rows = [row for row in run_folder.rows("metrics") if usable_row(row)]
     rules = (like.config if like else config).get("evaluate") or {}
     summary = summarise(
         rows,
@@ -71,7 +71,7 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
         counts=Roster.from_dict(info["roster"]).tested if "roster" in info else None,
     )
     named = info.get("method") or (like.config.get("baseline") if like else config.get("method"))
-    return Run(str(named or "unknown method"), info, config, rows, store.rows("rounds"), summary)
+    return Run(str(named or "unknown method"), info, config, rows, run_folder.rows("rounds"), summary)
 
 
 def read_results(folder: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -81,8 +81,11 @@ def read_results(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     places = [place for place in (folder, folder / "baseline") if (place / "summary.json").exists()]
     if not places:
         raise FairsiloError(f"{folder} has no results yet; `fairsilo resume {folder}` goes on with it")
-    stores = [Store(place) for place in places]
-    return [(str(store.read_json("run.json")["method"]), store.read_json("summary.json")) for store in stores]
+    run_folders = [RunFolder(place) for place in places]
+    return [
+        (str(run_folder.read_json("run.json")["method"]), run_folder.read_json("summary.json"))
+        for run_folder in run_folders
+    ]
 
 
 def usable_row(row: Mapping[str, Any]) -> bool:

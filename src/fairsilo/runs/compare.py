@@ -19,9 +19,9 @@ from fairsilo.errors import FairsiloError
 from fairsilo.runs.comparison import Grid
 from fairsilo.runs.effects import refuse_idle
 from fairsilo.runs.engines import engines
-from fairsilo.runs.experiment import run_one, slug, start_folder
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.lock import locked
+from fairsilo.runs.running import run_one, slug, start_folder
 from fairsilo.runs.setup import Objects, check_data, check_methods, federation_of, read_experiment, resolved
 
 
@@ -78,7 +78,7 @@ def compare(
                     found = {"method": name, "held_out": named, "seed": seed, "summary": result.summary}
                     cells.append({**found, "folder": str(inside.relative_to(folder)), "model": cell.model})
     comparison = Comparison(folder, names, tuple(domains), seeds, tuple(cells), grid, config.as_dict(base))
-    Store(folder).write_json("comparison.json", comparison.as_dict())
+    RunFolder(folder).write_json("comparison.json", comparison.as_dict())
     return comparison
 
 

@@ -29,7 +29,7 @@ class Grid:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonFile:
     """What `fairsilo compare` was asked for; the experiment holds what all runs have in common."""
 
     experiment: Experiment
@@ -49,15 +49,15 @@ def is_setting(text: str) -> bool:
     return "=" in text.split("(", maxsplit=1)[0]
 
 
-def read_plan(
+def read_comparison_file(
     path: Path | None,
     overrides: Sequence[str] = (),
     *,
     methods: Sequence[str] = (),
     seeds: str | None = None,
     held_out: str | None = None,
-) -> Plan:
-    """A plan from a YAML file, `key=value` texts and what the command line says, which comes before the file."""
+) -> ComparisonFile:
+    """What to compare, from a YAML file, `key=value` texts and the command line, which takes precedence."""
     content = read_yaml(path) if path else {}
     _refuse_unknown(content)
     named, grid = (tuple(methods), None) if methods else _methods(content)
@@ -71,7 +71,7 @@ def read_plan(
     settings = {key: value for key, value in content.items() if key not in KEYS}
     base = dataclasses.replace(experiment({**settings, "method": named[0]}, overrides), baseline=None)
     numbers = _seeds(seeds, content.get("seeds"), base.seed)
-    return Plan(base, named, numbers, held_out or _held_out(content.get("held_out_domains")), grid)
+    return ComparisonFile(base, named, numbers, held_out or _held_out(content.get("held_out_domains")), grid)
 
 
 def _refuse_unknown(content: Mapping[Any, Any]) -> None:

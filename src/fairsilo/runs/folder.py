@@ -39,7 +39,7 @@ from fairsilo.engine.silo_store import KEPT
 from fairsilo.errors import FairsiloError
 
 
-class Store:
+class RunFolder:
     """One run folder."""
 
     def __init__(self, folder: Path) -> None:

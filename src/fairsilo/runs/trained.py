@@ -33,7 +33,7 @@ from fairsilo.engine.blueprint import Blueprint, ModelMaker
 from fairsilo.engine.silo_store import memory_of
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods.text import method as method_of
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.seen import Seen, read_seen
 from fairsilo.runs.setup import Objects, as_method, federation_of, fingerprint, plan_of, read_experiment, synthetic_of
 
@@ -50,9 +50,9 @@ class Trained:
         trust: bool = False,
     ) -> None:
         self.folder = Path(folder)
-        self.store = Store(self.folder)
+        self.run_folder = RunFolder(self.folder)
         self.experiment = read_experiment(self.folder, trust)
-        self.facts = self.store.read_json("run.json")
+        self.facts = self.run_folder.read_json("run.json")
         if self.facts.get("status") != "finished":
             raise FairsiloError(f"{folder} is not finished; `fairsilo resume {folder}` goes on with it")
         for kind, given in (("model", model), ("method", method)):
@@ -85,19 +85,19 @@ class Trained:
     @cached_property
     def memories(self) -> dict[str, Memory]:
         """What each silo remembered at the end."""
-        saved = self.store.read_checkpoint()
-        kept = self.store.read_memories(saved[0]) if saved else {}
+        saved = self.run_folder.read_checkpoint()
+        kept = self.run_folder.read_memories(saved[0]) if saved else {}
         device = torch.device(self.plan.device)
         return {name: memory_of(memory, device) for name, memory in kept.items()}
 
     @cached_property
     def server(self) -> Server:
         """The server as it was at the end."""
-        plan, saved = self.plan, self.store.read_checkpoint()
+        plan, saved = self.plan, self.run_folder.read_checkpoint()
         own = plan.server_flat()
         layout = plan.layout.wire
         held = own.layout if own else layout
-        vector = held.pack(self.store.read_model(("global",))).to(plan.device) if held.size else torch.empty(0)
+        vector = held.pack(self.run_folder.read_model(("global",))).to(plan.device) if held.size else torch.empty(0)
         memory = Memory(on_device(saved[1]["memory"], torch.device(plan.device))) if saved else Memory()
         return Server(
             method=plan.method,
@@ -111,7 +111,7 @@ class Trained:
             exchange=self._exchange,
             round=plan.training.rounds,
             memory=memory,
-            module=own,
+            own_model=own,
             task=plan.task,
         )
 
@@ -124,13 +124,13 @@ class Trained:
     # ----------------------------------------------------------------------------------------------------------- models
     def personal(self, silo: str, which: str = "best") -> Tensor:
         """A silo's own model: its best one by validation, or its last."""
-        kept = self.store.read_model(("personal", self.kept(silo, which), silo))
+        kept = self.run_folder.read_model(("personal", self.kept(silo, which), silo))
         return self.model.layout.pack(kept).to(self.plan.device)
 
     def kept(self, silo: str, which: str) -> str:
         """Which of a silo's models there is: without validation data there is no best, and the last is taken."""
         for one in dict.fromkeys((which, "last")):
-            if self.store.model_path(("personal", one, silo)).exists():
+            if self.run_folder.model_path(("personal", one, silo)).exists():
                 return one
         if silo not in self.silos:
             raise FairsiloError(f"{self.folder} has no silo {silo!r}{nearest(silo, self.silos)}")
@@ -144,8 +144,8 @@ class Trained:
         server = self.server
         message = open_evaluation(server, [silo] if silo else (), () if silo else [data.name])
         request = Request("evaluate", server.round, message[silo or data.name])
-        if silo is None and server.module is not None:
-            held = self._silo(data, request, model=server.module)
+        if silo is None and server.own_model is not None:
+            held = self._silo(data, request, model=server.own_model)
         else:
             held = self._silo(data, request, self.memories.get(silo or ""))
         if silo:
@@ -166,7 +166,7 @@ class Trained:
 
         None where the global model has no such adapters: they are a network of the server's own (FedAG).
         """
-        if self.server.module is None:  # what a silo's network may call its attention is not over silos
+        if self.server.own_model is None:  # what a silo's network may call its attention is not over silos
             return None
         found = []
         for output in self._outputs(images):
@@ -235,7 +235,7 @@ class Trained:
         self._check_shape(domain.inputs)
         if name in self.silos:
             raise FairsiloError(f"{self.folder} has a silo {name!r} already; choose another name with --name")
-        kept = self.store.model_path(("personal", "last", name))
+        kept = self.run_folder.model_path(("personal", "last", name))
         if kept.exists():
             raise FairsiloError(
                 f"{name!r} has joined already, and {kept} is its model; choose another name with --name"
@@ -263,14 +263,14 @@ class Trained:
         with streams.ambient(self.plan.seed, server.round, name, kind):
             answer = EXCHANGE[kind](silo)
         vector = silo.scratch[SAVED]["last"]
-        self.store.write_model(("personal", "last", name), vector, silo.model.layout)
+        self.run_folder.write_model(("personal", "last", name), vector, silo.model.layout)
         after = {split: read_measure(answer, f"personal.{split}") for split in measured}
         return {
             "silo": name,
             "samples": len(data.train),
             "global": {split: row_of(found) for split, found in before.items()},
             "personal": {split: row_of(found) for split, found in after.items()},
-            "model": str(self.store.model_path(("personal", "last", name))),
+            "model": str(self.run_folder.model_path(("personal", "last", name))),
         }
 
     def _check_shape(self, inputs: Tensor) -> None:
@@ -298,7 +298,7 @@ class Replayed:
         trust: bool = False,
     ) -> None:
         self.trained = Trained(folder, method=method, model=model, trust=trust)
-        self.store = self.trained.store
+        self.run_folder = self.trained.run_folder
         facts = self.trained.facts
         if "federation" in facts.get("objects", ()) and federation is None:
             raise FairsiloError(
@@ -331,7 +331,7 @@ class Replayed:
             raise FairsiloError(
                 f"this figure compares silos' models with the global one, which is another network in {name}"
             )
-        found = tuple(self.store.local_rounds())
+        found = tuple(self.run_folder.local_rounds())
         if not found:
             raise FairsiloError(
                 f"{self.trained.folder} kept no local models, which this figure is made from; "
@@ -360,10 +360,10 @@ class Replayed:
         return found
 
     def sent(self, round: int) -> Tensor:
-        return self.store.read_local(round)[0]
+        return self.run_folder.read_local(round)[0]
 
     def local(self, round: int) -> dict[str, Tensor]:
-        sent, changes = self.store.read_local(round)
+        sent, changes = self.run_folder.read_local(round)
         return {name: sent + change for name, change in changes.items()}
 
     def after(self, round: int) -> Tensor | None:

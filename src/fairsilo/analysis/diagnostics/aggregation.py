@@ -11,8 +11,7 @@ from torch import Tensor
 from fairsilo.analysis.diagnostics.replay import Replay, answered
 from fairsilo.core.server import named, ordered
 from fairsilo.core.vectors import Layout, weighted_mean
-from fairsilo.methods.parts.fairness_aware import equalise
-from fairsilo.methods.parts.generalization_adjustment import adjust, gap, step_at
+from fairsilo.methods.gap_rules import adjust, equalise, gap, step_at
 
 
 def aggregate(layout: Layout, models: Sequence[Tensor], weights: Tensor) -> Tensor:

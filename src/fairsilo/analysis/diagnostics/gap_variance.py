@@ -10,7 +10,7 @@ from fairsilo.analysis.diagnostics.aggregation import CarriedWeights, LocalModel
 from fairsilo.analysis.diagnostics.replay import Replay, Row
 from fairsilo.analysis.metrics import variance
 from fairsilo.core.server import base_weights, named, ordered
-from fairsilo.methods.parts.generalization_adjustment import adjust
+from fairsilo.methods.gap_rules import adjust
 
 RULES = ("FedAvg", "GA", "FAA")
 

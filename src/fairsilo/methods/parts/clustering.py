@@ -13,10 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE, Sends
@@ -24,17 +22,9 @@ from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
-from fairsilo.methods.representations import centres_of, mixture, renumbered, representation
+from fairsilo.methods.representations import Known, centres_of, mixture, renumbered, representation
 
 CLUSTERS = "clusters"  # at the server a fact: silo -> cluster; at a silo, in its scratch, what it knows of them
-
-
-class Known(NamedTuple):
-    """What a silo knows of the clusters: all centres, which one is its own, and its representation a round ago."""
-
-    centres: Tensor
-    own: int
-    previous: Tensor
 
 
 @dataclass(frozen=True)
@@ -113,11 +103,3 @@ class Clustering(Part):
         server.facts[CLUSTERS] = clusters
         server.note(f"clusters of {', '.join(map(str, sorted(Counter(labels).values(), reverse=True)))} silos")
         return updates
-
-
-def clustering_accuracy(clusters: dict[str, int], types: dict[str, str]) -> float:
-    """The share of silos whose type is the majority type of their cluster."""
-    counts: dict[int, Counter[str]] = {}
-    for name, cluster in clusters.items():
-        counts.setdefault(cluster, Counter())[types[name]] += 1
-    return sum(max(found.values()) for found in counts.values()) / len(clusters)

@@ -6,7 +6,6 @@ coefficients, and the model moves by one weighted mean. `tau` > 1 also looks at 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -14,26 +13,22 @@ from torch import Tensor
 
 from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE
-from fairsilo.core.messages import Message
-from fairsilo.core.part import About, Part
+from fairsilo.core.part import About
 from fairsilo.core.server import Server, Updates
-from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import gram, weighted_mean
-from fairsilo.methods.received_loss import RECEIVED_LOSS, measure_received, received_losses, report_received
+from fairsilo.methods.geometry import fair_coefficients
+from fairsilo.methods.received_loss import RECEIVED_LOSS, ReportsReceivedLoss, received_losses
 
 
 @dataclass(frozen=True)
-class ConflictProjection(Part):
+class ConflictProjection(ReportsReceivedLoss):
     """In order of loss, each update loses what points against another; the mean keeps the plain mean's length."""
 
     name = "conflict-projection"
     about = About(
         paper="Wang et al., Federated Learning with Fair Averaging, IJCAI 2021",
         formula="g_i <- g_i - g_j <g_j, g_i>/||g_j||^2 where <g_j, g_i> < 0;  W <- W - mean_i g_i, rescaled",
-        sends=(
-            RECEIVED_LOSS,
-            EACH_UPDATE,
-        ),
+        sends=(RECEIVED_LOSS, EACH_UPDATE),
         keeps=("the last updates of the silos of the last tau rounds at the server",),
     )
     needs = frozenset({"shared-tensors"})
@@ -41,12 +36,6 @@ class ConflictProjection(Part):
 
     alpha: float = setting(0.1, "share of the silos with the highest loss that keep their direction", low=0, high=1)
     tau: int = setting(1, "rounds that are searched for conflicts, this one included", low=0)
-
-    def begin(self, silo: Silo) -> None:
-        measure_received(silo)
-
-    def finish(self, silo: Silo, update: Message) -> None:
-        report_received(silo, update)
 
     def collect(self, server: Server, updates: Updates) -> Updates:
         if self.tau > 1:
@@ -70,30 +59,3 @@ class ConflictProjection(Part):
         coefficients = fair_coefficients(gram(rows).cpu(), losses, sampled, server.round, self.alpha, self.tau)
         direction[: updates.layout.shared] = weighted_mean(rows, coefficients)
         return direction
-
-
-def fair_coefficients(
-    products: Tensor, losses: Tensor, sampled: list[int], round_: int, alpha: float, tau: int
-) -> Tensor:
-    """Coefficients of all rows (this round's first, then earlier ones) in the direction FedFV takes."""
-    count, total = len(losses), len(products)
-    order = torch.argsort(losses, stable=True).tolist()
-    kept = set(order[math.ceil((count - 1) * (1 - alpha)) :]) if alpha > 0 else set()
-    projected = torch.eye(count, total, dtype=torch.float64)
-    for index in range(count):
-        for other in order if index not in kept else ():
-            inner, square = projected[index] @ products[:, other], products[other, other]
-            if other != index and inner < 0 and square > 0:
-                projected[index, other] -= inner / square
-    mean = projected.mean(0)
-    if round_ >= tau:
-        for back in range(tau - 1, -1, -1):
-            group = torch.tensor([when == round_ - back for when in sampled], dtype=torch.float64)
-            conflict = group * (products @ mean < 0)
-            inner, square = conflict @ products @ mean, conflict @ products @ conflict
-            if inner < 0 and square > 0:
-                mean = mean - conflict * inner / square
-    plain = torch.zeros(total, dtype=torch.float64)
-    plain[:count] = 1 / count
-    length, wanted = (mean @ products @ mean).clamp(min=0).sqrt(), (plain @ products @ plain).clamp(min=0).sqrt()
-    return mean * wanted / length if length > 0 else torch.zeros_like(mean)

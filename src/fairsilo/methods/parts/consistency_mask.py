@@ -15,6 +15,7 @@ from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
+from fairsilo.methods.geometry import consistency, masked_mean
 
 
 @dataclass(frozen=True)
@@ -58,18 +59,3 @@ class ConsistencyMask(Part):
         direction = updates.mean(weights)
         direction[: server.facts["mask"].shape[1]] = masked_mean(updates.deltas, server.facts["mask"], weights)
         return direction
-
-
-def consistency(counts: Tensor, raised: Tensor, rounds: int) -> Tensor:
-    """In which share of the rounds a parameter went the way it goes now; from counts, so exact at a threshold."""
-    return torch.where(raised, counts, rounds - counts) / rounds
-
-
-def masked_mean(deltas: Tensor, mask: Tensor, weights: Tensor) -> Tensor:
-    """Per parameter, the weighted mean over the silos whose mask is set; 0 where none is. No copy of the matrix."""
-    total = torch.zeros(mask.shape[1], dtype=deltas.dtype, device=deltas.device)
-    mass = torch.zeros_like(total)
-    for delta, counts, weight in zip(deltas, mask, weights.tolist(), strict=True):
-        total += torch.where(counts, delta[: len(total)], 0) * weight
-        mass += counts * weight
-    return torch.where(mass > 0, total / torch.where(mass > 0, mass, 1), 0)

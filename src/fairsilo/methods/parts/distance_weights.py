@@ -17,9 +17,9 @@ from torch import Tensor
 from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.part import About, Part
-from fairsilo.core.server import Server, Updates, named
+from fairsilo.core.server import Server, Updates, named, ordered
 from fairsilo.core.vectors import gram
-from fairsilo.errors import FairsiloError
+from fairsilo.methods.geometry import distances, followed
 from fairsilo.methods.simplex import equal_distances
 
 
@@ -50,14 +50,11 @@ class DistanceWeights(Part):
     def __post_init__(self) -> None:
         super().__post_init__()
         idle = ("ridge", "momentum") if self.solver == "momentum" else ("beta",)
-        for key in idle:
-            if getattr(self, key) != type(self).__dataclass_fields__[key].default:
-                raise FairsiloError(f"{self.name}.{key} has no effect with solver={self.solver}")
+        self.refuse_idle(f"solver={self.solver}", *idle)
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
-        return (
-            self._exact(server, updates, weights) if self.solver == "exact" else self._follow(server, updates, weights)
-        )
+        rule = self._exact if self.solver == "exact" else self._follow
+        return rule(server, updates, weights)
 
     def _exact(self, server: Server, updates: Updates, shares: Tensor) -> Tensor:
         """The solution of this round, mixed with the weights of the round before; a newcomer had its share."""
@@ -65,8 +62,7 @@ class DistanceWeights(Part):
         found = equal_distances(gram(updates.parameters, mask).cpu(), shares, self.ridge)
         kept: dict[str, float] = dict(memory.get("weights", {}))
         if self.momentum and kept:
-            pairs = zip(updates.silos, shares.tolist(), strict=True)
-            before = torch.tensor([kept.get(name, share) for name, share in pairs], dtype=torch.float64)
+            before = ordered(updates.silos, named(updates.silos, shares) | kept)
             if before.sum() > 0:
                 found = self.momentum * before / before.sum() + (1 - self.momentum) * found
         memory["weights"] = {**kept, **named(updates.silos, found)}
@@ -79,39 +75,13 @@ class DistanceWeights(Part):
         momenta: dict[str, float] = dict(memory.get("momenta", {}))
         start = torch.full_like(weights, 1 / len(updates)) if released else weights
         newcomer = sum(kept.values()) / len(kept) if kept else None
-        before = torch.tensor(
-            [
-                kept.get(n, s if newcomer is None else newcomer)
-                for n, s in zip(updates.silos, start.tolist(), strict=True)
-            ],
-            dtype=torch.float64,
-        )
-        momentum = torch.tensor([momenta.get(name, 0.0) for name in updates.silos], dtype=torch.float64)
-        distance = distances(updates, server.facts.get("mask"), self.variant)
-        server.facts["distances"] = distance
-        total = distance.sum()
-        if released and total == 0:
+        starts = start.tolist() if newcomer is None else [newcomer] * len(updates)
+        before = ordered(updates.silos, dict(zip(updates.silos, starts, strict=True)) | kept)
+        momentum = ordered(updates.silos, dict.fromkeys(updates.silos, 0.0) | momenta)
+        server.facts["distances"] = distance = distances(updates, server.facts.get("mask"), self.variant)
+        if released and distance.sum() == 0:
             return before / before.sum()
-        share = distance / total if total > 0 else torch.full_like(distance, 1 / len(distance))
-        momentum = (1 - self.beta) * momentum + self.beta * share
-        after = before + momentum
-        if not released:  # normalised among those who took part, the others' mass untouched
-            after = after / after.sum() * before.sum()
+        after, momentum = followed(before, momentum, distance, self.beta, self.variant)
         memory["weights"] = {**kept, **named(updates.silos, after)}
         memory["momenta"] = {**momenta, **named(updates.silos, momentum)}
         return after / after.sum()
-
-
-def distances(updates: Updates, mask: Tensor | None, variant: str) -> Tensor:
-    """How far each silo moved, where its mask (if any) lets it: sum of tensor norms, or squared norm, in float64."""
-    found = []
-    for row, change in enumerate(updates.parameters):
-        if mask is not None:
-            change = torch.where(mask[row, : len(change)], change, 0)
-        if variant == "paper":
-            found.append(torch.linalg.vector_norm(change, dtype=torch.float64).square())
-        else:
-            slots = updates.layout.shared_slots()
-            norms = [torch.linalg.vector_norm(change[slot.place], dtype=torch.float64) for slot in slots]
-            found.append(sum(norms, torch.zeros((), dtype=torch.float64, device=change.device)))
-    return torch.stack(found).cpu()

@@ -3,12 +3,10 @@ server learns from the silos' small models, and they from it, on synthetic image
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings, setting
@@ -20,8 +18,9 @@ from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo, prepare
 from fairsilo.core.vectors import FlatModel, Layout
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.adapter_bank import AdapterBank, server_losses
+from fairsilo.methods.infusion import Infusion, server_losses
 from fairsilo.models.backbones import TEMPLATE, ClipNetwork, backbone_network, is_backbone
+from fairsilo.models.clip_networks import AdapterBank
 
 QUALITY = "momentum-start.quality"  # under which a silo sends the scores of its synthetic images
 
@@ -78,32 +77,16 @@ class DomainAdapters(Part):
             raise FairsiloError(f"{self.name} trains the silos' whole models, and some tensors never leave their silo")
 
     def prepare(self, server: Server) -> None:
-        flat, bank = self._bank(server)
         for name in server.names:
             if not len(server.synthetic.get(name, ())):
                 raise FairsiloError(f"{self.name} needs synthetic images for every silo, and {name!r} has none")
-        flat.load(server.vector)
-        for index, name in enumerate(server.names):
-            # a new optimiser for each: where the loss does not reach, moments are zero and nothing moves
-            optimizer = torch.optim.Adam([flat.parameters], lr=self.server_lr, fused=True)
-            for epoch in range(self.init_epochs):
-                for chosen in self._batches(server, name, "initial", epoch):
-                    flat.gradients.zero_()
-                    phi, labels = self._answers(server, bank, name, chosen)
-                    F.cross_entropy(phi[index], labels).backward()  # type: ignore[no-untyped-call]
-                    optimizer.step()
-        server.vector = flat.read()
+        server.vector = self._training(server).alone(self.init_epochs)
         assert server.network is not None
         initial = server.network().read()
         server.memory.of(self).update(initial=initial, models=dict.fromkeys(server.names, initial), quality={})
         gifts = {name: server.synthetic[name].take(range(len(server.synthetic[name]))) for name in server.names}
-        server.ask(
-            "share",
-            {
-                name: Message({"images": images, "labels": labels}, {"part": self.name})
-                for name, (images, labels) in gifts.items()
-            },
-        )
+        sent = {name: {"images": images, "labels": labels} for name, (images, labels) in gifts.items()}
+        server.ask("share", {name: Message(tensors, {"part": self.name}) for name, tensors in sent.items()})
 
     def share(self, silo: Silo, message: Message) -> Message:
         silo.memory.of(self).update(message.tensors)
@@ -128,42 +111,25 @@ class DomainAdapters(Part):
         return torch.zeros_like(server.vector)
 
     def step(self, server: Server, direction: Tensor) -> Tensor:
-        assert server.network is not None
-        kept = server.memory.of(self)
-        models, scores = kept["models"], kept["quality"]
-        flat, bank = self._bank(server)
-        flat.load(server.vector)
-        learner, copies = torch.optim.Adam([flat.parameters], lr=self.server_lr, fused=True), {}
-        for name in server.names:
-            copies[name] = copy = server.network()
-            copy.load(models[name])
-            copy.train()
-        tutors = {n: torch.optim.Adam([c.parameters], lr=self.server_lr, fused=True) for n, c in copies.items()}
-        for epoch in range(self.server_epochs):
-            queues = [self._batches(server, name, epoch) for name in server.names]
-            for turn in itertools.zip_longest(*queues):  # a silo with fewer images sits out the last steps
-                flat.gradients.zero_()
-                for name, chosen in zip(server.names, turn, strict=True):
-                    if chosen is not None:
-                        copies[name].gradients.zero_()
-                        loss = self._loss(server, bank, name, chosen, copies[name], scores.get(name))
-                        (loss / len(server.names)).backward()  # type: ignore[no-untyped-call]
-                        tutors[name].step()
-                learner.step()
-        kept["models"] = {name: copy.read() for name, copy in copies.items()}
-        return flat.read() - server.vector
+        kept, training = server.memory.of(self), self._training(server)
+        loss = partial(self._loss, training, kept["quality"])
+        vector, kept["models"] = training.together(kept["models"], self.server_epochs, loss)
+        return vector - server.vector
+
+    def _training(self, server: Server) -> Infusion:
+        return Infusion(server, self.name, self.server_lr, self.server_batch)
 
     def _loss(
-        self, server: Server, bank: AdapterBank, name: str, chosen: Tensor, copy: FlatModel, scores: Tensor | None
+        self, training: Infusion, scores: dict[str, Tensor], name: str, chosen: Tensor, copy: FlatModel
     ) -> Tensor:
         """G_n on a batch of a silo's synthetic images; they count alike where the silo did not score them."""
-        phi, labels = self._answers(server, bank, name, chosen)
+        phi, labels = training.answers(name, chosen)
         client = None
         if self.kd:
-            images = server.synthetic[name].take(chosen)[0]
+            images = training.server.synthetic[name].take(chosen)[0]
             client = as_output(copy.module(prepare(images, phi.device, copy.layout.dtype))).prediction
-        alpha = scores[chosen] if self.quality and scores is not None else torch.ones(len(chosen))
-        beta, own = bank.attend(phi) if self.cross else None, server.names.index(name)
+        alpha = scores[name][chosen] if self.quality and name in scores else torch.ones(len(chosen))
+        beta, own = training.bank.attend(phi) if self.cross else None, training.server.names.index(name)
         return server_losses(phi, beta, own, labels, client, alpha, self.lam, self.margin, self.reduction).total
 
     def model_for(self, server: Server, silo: str | None, vector: Tensor) -> Tensor:
@@ -171,24 +137,3 @@ class DomainAdapters(Part):
         slot = next(slot for slot in server.layout.slots if slot.name == "route")
         answering[slot.place] = server.names.index(silo) if silo in server.names else -1
         return answering
-
-    def _bank(self, server: Server) -> tuple[FlatModel, AdapterBank]:
-        assert server.module is not None
-        assert isinstance(server.module.module, AdapterBank)
-        return server.module, server.module.module
-
-    def _batches(self, server: Server, name: str, *purpose: object) -> Iterator[Tensor]:
-        """A silo's synthetic images in random order; batch normalisation cannot take a last batch of one image."""
-        count = len(server.synthetic[name])
-        order = torch.randperm(count, generator=server.stream(self.name, name, *purpose))
-        for start in range(0, max(count - 1, 1), self.server_batch):
-            yield order[start : start + self.server_batch]
-
-    def _answers(self, server: Server, bank: AdapterBank, name: str, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Every adapter's logits of some synthetic images, and their labels; CLIP itself runs once for each image."""
-        split, device = server.synthetic[name], server.vector.device
-        if name not in bank.known:
-            some = split.blocks(8 * bank.block)  # as floats all images together might not fit
-            seen = [bank.stem_in_blocks(prepare(one, device, server.vector.dtype)) for one, _ in some]
-            bank.known[name] = torch.cat(seen)
-        return bank.logits(bank.adapted(bank.known[name][chosen])), split.targets[chosen].to(device)

@@ -7,10 +7,8 @@ task's (`feature-alignment.ratio`), found once, half-way through local training.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings, setting
@@ -21,10 +19,12 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import AUXILIARY, Layout
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.alignment import ALIGNMENTS, adversarial
+from fairsilo.methods.alignment import ALIGNMENTS, adversarial, gradient_ratio
 from fairsilo.methods.heads import features_width
+from fairsilo.methods.requirements import require_two_a_batch
+from fairsilo.methods.steps import plain_steps
+from fairsilo.models.networks import binary_classifier
 
-ADVERSARY = 64  # hidden units, unless others are set
 RATIO = f"feature-alignment{SHOWN}ratio"
 
 
@@ -49,21 +49,15 @@ class FeatureAlignment(Part):
     align: str = setting("coral", "how features are compared", choices=(*ALIGNMENTS, "adversarial"))
     align_weight: float = setting(1.0, "weight of the term (lambda)", low=0)
     align_warmup: int = setting(0, "rounds before the term counts", low=0)
-    adversary_width: int = setting(
-        ADVERSARY, "hidden units of the adversary (align=adversarial); 0: it is linear", low=0
-    )
+    adversary_width: int = setting(64, "hidden units of the adversary (align=adversarial); 0: it is linear", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.align != "adversarial" and self.adversary_width != ADVERSARY:
-            raise FairsiloError(f"{self.name}.adversary_width has no effect with align={self.align}")
+        if self.align != "adversarial":
+            self.refuse_idle(f"align={self.align}", "adversary_width")
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
-        if training.batch_size < 2:
-            raise FairsiloError(
-                f"{self.name} compares the features of a batch, and train.batch_size is 1: it would do nothing; give 2 "
-                "at least"
-            )
+        require_two_a_batch(self.name, training, "compares the features of a batch")
         if self.align_warmup >= training.rounds:
             raise FairsiloError(
                 f"{self.name} waits for {self.align_warmup} rounds, and train.rounds is {training.rounds}: it would do "
@@ -71,13 +65,10 @@ class FeatureAlignment(Part):
             )
 
     def modules(self, network: nn.Module) -> dict[str, nn.Module]:
-        """An adversary's is a small classifier of global against local features, private to its silo."""
+        """The adversary is a small classifier of global against local features, private to its silo."""
         if self.align != "adversarial":
             return {}
-        width, hidden = features_width(self.name, network), self.adversary_width
-        if not hidden:
-            return {"adversary": nn.Linear(width, 1)}
-        return {"adversary": nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 1))}
+        return {"adversary": binary_classifier(features_width(self.name, network), self.adversary_width)}
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         local = aligned(output)
@@ -90,31 +81,10 @@ class FeatureAlignment(Part):
             term = self.align_weight * adversarial(local, fixed, adversary)
         else:
             term = self.align_weight * ALIGNMENTS[self.align](local, fixed)
-        if RATIO not in silo.scratch and silo.steps >= _steps(silo) // 2:
+        if RATIO not in silo.scratch and silo.steps >= plain_steps(silo) // 2:
             silo.scratch[RATIO] = gradient_ratio(silo, term, loss)
         return loss + term
 
     def finish(self, silo: Silo, update: Message) -> None:
         if silo.scratch.get(RATIO) is not None:
             update.numbers[RATIO] = silo.scratch[RATIO]
-
-
-def gradient_ratio(silo: Silo, term: Tensor, loss: Tensor) -> float | None:
-    """||grad term|| / ||grad loss|| over the network that is trained (an adversary beside it left out); none where the
-    loss has no gradient. Gradients that were accumulated stay as they are."""
-    named = silo.model.module.named_parameters()
-    tensors = [tensor for name, tensor in named if tensor.requires_grad and not name.startswith(f"{AUXILIARY}.")]
-    lengths = []
-    for one in (term, loss):
-        found: Iterable[Tensor | None] = ()
-        if one.requires_grad:
-            found = torch.autograd.grad(one, tensors, retain_graph=True, allow_unused=True)
-        squares = [float(gradient.double().square().sum()) for gradient in found if gradient is not None]
-        lengths.append(sum(squares) ** 0.5)
-    return lengths[0] / lengths[1] if lengths[1] else None
-
-
-def _steps(silo: Silo) -> int:
-    """How many steps plain local training takes."""
-    full, rest = divmod(len(silo.data.train), silo.training.batch_size)
-    return silo.training.epochs * (full + (rest > 1 or not full))

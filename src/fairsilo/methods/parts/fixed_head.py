@@ -12,7 +12,8 @@ from fairsilo.core.local import training_only
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
-from fairsilo.methods.heads import is_head, require_head, require_new_optimizer
+from fairsilo.methods.heads import is_head, require_head
+from fairsilo.methods.requirements import require_new_optimizer
 
 
 @dataclass(frozen=True)

@@ -1,218 +1,37 @@
 """GA, Generalization Adjustment (Zhang et al., CVPR 2023). Differs from FedAvg by weights that follow the gaps.
 
-A silo's gap is the loss of the global model minus that of its own model, on its validation data. The received model
-is measured when it arrives and reported with the upload, so GA costs no exchange of its own. `GapState` is what GA
-shares with FAA: the carried weights, the two reported losses, and the warm-up that protects slow silos.
+A silo's gap is the loss of the global model minus that of its own model, on its validation data. How gaps are
+measured, the warm-up and the carried weights are shared with FAA: `fairsilo.methods.gaps`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from torch import Tensor
 
 from fairsilo.config import setting
-from fairsilo.core.attachments import EACH_UPDATE, Sends
-from fairsilo.core.measuring import measure
-from fairsilo.core.messages import Message
-from fairsilo.core.part import About, Part
-from fairsilo.core.server import Server, Updates, named, ordered
-from fairsilo.core.silo import Silo
-from fairsilo.errors import FairsiloError
-from fairsilo.methods.simplex import clip_renormalise
-
-STALLED = 0.98  # a loss above this share of the one two rounds ago has stopped falling
-BELOW_A_GUESS = 0.9  # a loss up to this share of a guess's tells that something was learned
-
-WARMUP = "rounds with the starting weights; auto: until every silo has learned, at most a quarter of the rounds"
-GAPS = tuple(
-    Sends(
-        f"gap.{key}",
-        "loss and accuracy of the received and of its own model on its validation data (four numbers)",
-    )
-    for key in ("received", "own", "received_metric", "own_metric")
-)
+from fairsilo.core.attachments import EACH_UPDATE
+from fairsilo.core.part import About
+from fairsilo.core.server import Server, Updates
+from fairsilo.methods.gaps import GAPS, FollowsGaps, GapState
 
 
 @dataclass(frozen=True)
-class GeneralizationAdjustment(Part):
+class GeneralizationAdjustment(FollowsGaps):
     """a_i <- a_i + (G_i / max_j |G_j|) d_r / M, clipped and normalised; used from the next aggregation on."""
 
     name = "generalization-adjustment"
     about = About(
         paper="Zhang et al., Federated Domain Generalization with Generalization Adjustment, CVPR 2023",
         formula="a_i <- a_i + (G_i / max_j |G_j|) d_r / M, then clip to [0, 1] and divide by the sum",
-        sends=(
-            *GAPS,
-            EACH_UPDATE,
-        ),
+        sends=(*GAPS, EACH_UPDATE),
         keeps=("aggregation weights at the server",),
     )
-    needs = frozenset({"validation"})
-    does = frozenset({"decides-weights"})
 
-    step_size: float = setting(0.2, "how far the largest gap moves its weight (times 1/M)", low=0)
-    schedule: str = setting("released", "of the step size over rounds", choices=("released", "linear", "constant"))
     metric: str = setting("loss", "what gaps are measured in", choices=("loss", "accuracy"))
-    centred: bool = setting(False, "subtract the mean gap first, as the GA paper prints it")
-    warmup: str = setting("auto", WARMUP)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_warmup(self.name, self.warmup)
-
-    def begin(self, silo: Silo) -> None:
-        measure_received(silo, "validation")
-
-    def finish(self, silo: Silo, update: Message) -> None:
-        report_losses(silo, update, "validation")
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         state = GapState(server, updates, server.memory.of(self), self.metric)
         state.adjust(state.movable(self.warmup), self.step_size, self.schedule, self.centred)
         return state.close()
-
-
-def gap(own: Tensor, received: Tensor, metric: str = "loss") -> Tensor:
-    """How much worse the received model is than the silo's own: a higher loss, or a lower accuracy."""
-    return received - own if metric == "loss" else own - received
-
-
-def adjust(
-    weights: Tensor, gaps: Tensor, step: float, *, centred: bool = False, denominator: int | None = None
-) -> Tensor:
-    """One GA step on the simplex; a positive gap means that the global model is worse than the silo's own."""
-    gaps = gaps - gaps.mean() if centred else gaps
-    largest = gaps.abs().max()
-    if largest == 0:
-        return weights
-    moved = weights + gaps / largest * step / (denominator or len(weights))
-    return clip_renormalise(moved, weights)
-
-
-def step_at(size: float, schedule: str, index: int, rounds: int) -> float:
-    """The step size of round `index` (from 0): released d - (r-1) d/R, linear (1 - r/R) d, or constant."""
-    if schedule == "released":
-        return size - (index - 1) * size / rounds
-    return size * (1 - index / rounds) if schedule == "linear" else size
-
-
-def measure_received(silo: Silo, split: str) -> None:
-    silo.scratch["received"] = measure(silo, split)
-
-
-def report_losses(silo: Silo, update: Message, split: str) -> None:
-    """Loss and metric of the received and of the own model: what gaps are made of."""
-    received, own = silo.scratch["received"], measure(silo, split)
-    update.numbers |= {"gap.received": received.loss, "gap.own": own.loss}
-    update.numbers |= {"gap.received_metric": received.metric, "gap.own_metric": own.metric}
-
-
-def check_warmup(part: str, warmup: str) -> None:
-    if warmup != "auto" and not warmup.isdigit():
-        raise FairsiloError(f"{part}.warmup is {warmup!r}; it must be 'auto' or a number of rounds")
-
-
-class GapState:
-    """The carried weights of all silos during one round: who may move, and moving some with the rest untouched."""
-
-    def __init__(self, server: Server, updates: Updates, memory: dict[str, Any], metric: str) -> None:
-        self.server, self.updates, self.memory = server, updates, memory
-        suffix = "_metric" if metric == "accuracy" else ""
-        self.metric = metric
-        self.received = named(updates.silos, updates.numbers(f"gap.received{suffix}"))
-        self.own = named(updates.silos, updates.numbers(f"gap.own{suffix}"))
-        uniform = {name: 1 / len(server.names) for name in server.names}
-        self.carried: dict[str, float] = dict(memory.get("weights", uniform))
-
-    def previous_gaps(self) -> dict[str, float]:
-        """Loss of the model received now minus that of the silo's own model when it last trained."""
-        before: dict[str, float] = self.memory.get("own", {})
-        known = [name for name in self.updates.silos if name in before]
-        return named(known, gap(ordered(known, before), ordered(known, self.received), self.metric))
-
-    def movable(self, warmup: str) -> list[str]:
-        """Silos whose weight may change this round.
-
-        With `auto` nothing moves until every silo has learned: before that a small gap only says that the silo has
-        learned nothing yet, and taking its weight away would keep it so. A silo has learned when its own model's loss
-        is below its mark: half of its loss under the initial model, or half of a guess's (a pretrained model has
-        learned before round 1 and need not halve its loss again). Where the loss stops falling before that
-        (`STALLED`), the mark is moved up to `BELOW_A_GUESS`. The warm-up ends at the latest after a quarter of the
-        rounds; from then on a silo above its mark keeps its weight for that round.
-        """
-        if warmup != "auto":
-            begun = self.server.round > int(warmup)
-            return list(self.updates.silos) if begun else []
-        own = named(self.updates.silos, self.updates.numbers("gap.own"))
-        marks = self._marks(own)
-        learned = [name for name in self.updates.silos if own[name] < marks[name]]
-        ever: dict[str, bool] = {**self.memory.get("learned", {}), **dict.fromkeys(learned, True)}
-        begun_in = self.memory.get("begun")
-        if begun_in is None:
-            begun_in = self._begin(", ".join(name for name in self.server.names if not ever.get(name)))
-        self.memory.update(marks=marks, learned=ever, begun=begun_in)
-        return learned if begun_in is not None else []
-
-    def _marks(self, own: dict[str, float]) -> dict[str, float]:
-        """The loss below which each silo counts as having learned; remembers the losses of its last two rounds."""
-        received = named(self.updates.silos, self.updates.numbers("gap.received"))
-        known: dict[str, float] = self.memory.get("marks", {})
-        # a late silo never saw the initial model: the others' marks are a guide
-        others = sum(known.values()) / len(known) if known else 0.0
-        guess = self.server.task.guess if self.server.task else 0.0
-        marks = {**{name: max(received[name] / 2, guess / 2, others) for name in own}, **known}
-        past: dict[str, list[float]] = dict(self.memory.get("losses", {}))
-        for name, loss in own.items():
-            before = past.get(name, [])
-            stalled = len(before) == 2 and loss > STALLED * before[0]
-            if stalled and loss <= BELOW_A_GUESS * guess:
-                marks[name] = max(marks[name], math.nextafter(BELOW_A_GUESS * guess, math.inf))
-            past[name] = [*before, loss][-2:]
-        self.memory["losses"] = past
-        return marks
-
-    def _begin(self, waiting: str) -> int | None:
-        """This round, where the warm-up ends with it, which is said in the log; `waiting` names who has not learned."""
-        number, latest = self.server.round, math.ceil(self.server.rounds / 4)
-        if not waiting:
-            self.server.note(f"warm-up over in round {number}: every silo has learned, weights begin to move")
-            return number
-        if number > latest:
-            self.server.note(
-                f"warm-up over in round {number}, after a quarter of the rounds: weights begin to move, but for silos "
-                f"that have not learned yet ({waiting})"
-            )
-            return number
-        if number == self.server.rounds:
-            self.server.note("the warm-up took all rounds, so weights stayed as they began (see warmup)")
-        return None
-
-    def adjust(self, names: list[str], size: float, schedule: str, centred: bool = False) -> None:
-        """GA's step for the silos among `names` whose gap of the round before is known."""
-        gaps = self.previous_gaps()
-        known = [name for name in names if name in gaps]
-        step = step_at(size, schedule, self.server.round - 2, self.server.rounds)
-        self.move(known, lambda weights: adjust(weights, ordered(known, gaps), step, centred=centred))
-
-    def of(self, names: list[str]) -> Tensor:
-        """The carried weights of some silos, scaled to sum 1 among them."""
-        values = ordered(names, self.carried)
-        total = values.sum()
-        return values / total if total > 0 else torch.full_like(values, 1 / max(len(names), 1))
-
-    def move(self, names: list[str], rule: Callable[[Tensor], Tensor]) -> None:
-        """Apply a rule of the simplex to some silos; their total and everybody else's weight stay."""
-        total = float(ordered(names, self.carried).sum())
-        if total > 0:
-            self.carried |= {name: value * total for name, value in named(names, rule(self.of(names))).items()}
-
-    def close(self) -> Tensor:
-        """Carry the weights on; returns the participants' share of them."""
-        self.memory["weights"] = self.carried
-        self.memory["own"] = {**self.memory.get("own", {}), **self.own}
-        return self.of(list(self.updates.silos))

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
-from fairsilo.core.vectors import gram
+from fairsilo.methods.geometry import agreement_weights, likeness
 
 
 @dataclass(frozen=True)
@@ -48,35 +47,3 @@ class GradientAgreement(Part):
     def step(self, server: Server, direction: Tensor) -> Tensor:
         direction[: server.silo_layout.shared] *= self.server_lr
         return direction
-
-
-def cosines(products: Tensor) -> Tensor:
-    """Cosine of every pair from the matrix of inner products; 0 with a zero vector."""
-    norms = products.diagonal().sqrt().clamp(min=1e-12)
-    return products / (norms[:, None] * norms[None])
-
-
-def likeness(updates: Updates, granularity: str = "total") -> Tensor:
-    """Sigma: how alike every two updates are, M x M."""
-    if granularity == "total":
-        return cosines(gram(updates.parameters).cpu())
-    found = torch.stack(
-        [cosines(gram(updates.parameters[:, slot.place]).cpu()) for slot in updates.layout.shared_slots()]
-    )
-    depth = torch.linspace(1, 0, len(found)) if granularity == "depth" else torch.ones(len(found))
-    shares = depth.to(found) / depth.sum()
-    return (shares[:, None, None] * found).sum(0)
-
-
-def agreement_weights(likeness: Tensor, shares: Tensor, include_diagonal: bool = True) -> Tensor:
-    """s_i p_i, normalised; s is the mean of row i of the matrix of cosines, moved above 0 where one is negative."""
-    count = len(shares)
-    if count == 1:
-        return torch.ones_like(shares)
-    others = likeness.sum(1) - (0 if include_diagonal else likeness.diagonal())
-    agreement = others / (count if include_diagonal else count - 1)
-    if agreement.min() < 0:
-        agreement = agreement - agreement.min() + 1e-3
-    agreement = agreement / agreement.max().clamp(min=1)
-    weights = agreement * shares
-    return weights / weights.sum() if weights.sum() > 0 else shares

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairsilo.config import setting
@@ -17,37 +15,10 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.methods.clips import require_vit
-from fairsilo.methods.parts.clustering import CLUSTERS, Known
-from fairsilo.methods.representations import PROMPT
-from fairsilo.models.backbones import VitNetwork
-
-
-class GroupedVit(nn.Module):
-    """h = GC-Net(ViT(x)); z = ViT([CLS, patches, p_1 + h, ..., p_n + h]) at the class token; a head on z."""
-
-    def __init__(self, vit: VitNetwork, prompts: int, dropout: float, gc_width: int = 4, head: str = "linear") -> None:
-        super().__init__()
-        self.vit = vit
-        self.prompts = nn.Parameter(0.02 * torch.randn(prompts, vit.width))
-        hidden = gc_width * vit.width
-        self.gc_net = nn.Sequential(nn.Linear(vit.width, hidden), nn.ReLU(), nn.Linear(hidden, vit.width))
-        self.dropout = nn.Dropout(dropout)
-        self.head: nn.Module = vit.head
-        if head == "mlp":
-            self.head = nn.Sequential(nn.Linear(vit.width, vit.width), nn.ReLU(), vit.head)
-        del vit.head
-
-    def forward(self, inputs: Tensor) -> Output:
-        with torch.no_grad():
-            plain = self.vit.token(inputs)
-        prompt: Tensor = self.gc_net(plain)
-        features = self.vit.token(inputs, self.prompts + prompt[:, None])
-        return Output(self.head(self.dropout(features)), features, {PROMPT: prompt})
-
-    def uncustomised(self, inputs: Tensor) -> Tensor:
-        """The prediction with the prompts alone, h left out."""
-        prediction: Tensor = self.head(self.dropout(self.vit.token(inputs, self.prompts)))
-        return prediction
+from fairsilo.methods.contrasts import feature_contrast, group_contrast
+from fairsilo.methods.parts.clustering import CLUSTERS
+from fairsilo.methods.representations import Known
+from fairsilo.models.vit_networks import PROMPT, GroupedVit
 
 
 @dataclass(frozen=True)
@@ -110,21 +81,3 @@ class GroupPrompts(Part):
         groups = group_contrast(output.extra[PROMPT], known, self.temperature, self.similarity)
         features = feature_contrast(output.features, received, previous, ra_temperature, self.similarity)
         return gc_weight * groups.mean() + ra_weight * features.mean()
-
-
-def group_contrast(prompts: Tensor, known: Known, temperature: float, similarity: str) -> Tensor:
-    """Per image: the cross-entropy of telling the own cluster's centre from all others and the silo's own past."""
-    against = torch.cat([known.centres, known.previous[None]])
-    if similarity == "cosine":
-        prompts, against = F.normalize(prompts, dim=1), F.normalize(against, dim=1)
-    own = torch.full((len(prompts),), known.own, device=prompts.device)
-    return F.cross_entropy(prompts @ against.T / temperature, own, reduction="none")
-
-
-def feature_contrast(
-    features: Tensor, received: Tensor, previous: Tensor, temperature: float, similarity: str
-) -> Tensor:
-    """Per image: the cross-entropy of telling the received model's features from the silo's own earlier ones."""
-    if similarity == "cosine":
-        features, received, previous = (F.normalize(one, dim=1) for one in (features, received, previous))
-    return F.softplus((features * (previous - received)).sum(1) / temperature)

@@ -15,6 +15,7 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
+from fairsilo.methods.loss_weights import group_weights, influence, quantised
 from fairsilo.methods.parts.clustering import CLUSTERS
 from fairsilo.methods.received_loss import RECEIVED_LOSS, measure_received, received_losses, report_received
 
@@ -91,29 +92,3 @@ class GroupWeights(Part):
         if self.loss_source == "received":
             return losses
         return quantised(losses) if server.round > 1 else torch.ones_like(losses)
-
-
-def influence(round_: int, delta: float, gamma: float, released: bool = False) -> float:
-    """beta in a round from 1 on: 0 in the first one and delta in the end; the released code is a round ahead."""
-    return delta * (1 - gamma ** (round_ if released else round_ - 1))
-
-
-def quantised(losses: Tensor) -> Tensor:
-    """100 / int(100 / loss), as the released code reports losses; above 100, where it fails, 100."""
-    return 100 / (100 / losses.clamp(min=1e-10)).floor().clamp(min=1)
-
-
-def cluster_losses(losses: Tensor, clusters: Tensor, shares: Tensor) -> Tensor:
-    """For each silo the mean loss of its cluster, weighted by shares."""
-    together = (clusters[:, None] == clusters[None]).to(losses.dtype) * shares
-    return together @ losses / together.sum(1)
-
-
-def group_weights(
-    shares: Tensor, losses: Tensor, clusters: Tensor, beta: float, q: float, weighted: bool = False
-) -> Tensor:
-    """p_k (L_k^(1-beta) Lbar^beta)^(q+1), normalised; the cluster's mean is plain, or `weighted` by the shares p."""
-    losses = losses.clamp(min=1e-10)
-    means = cluster_losses(losses, clusters, shares if weighted else torch.ones_like(shares))
-    # by logarithms: a high power of a small loss would vanish
-    return torch.softmax(shares.log() + (q + 1) * ((1 - beta) * losses.log() + beta * means.log()), 0)

@@ -12,25 +12,11 @@ from torch import Tensor
 
 from fairsilo.config import TrainSettings, setting
 from fairsilo.core.local import follow, training_only
-from fairsilo.core.optimizers import make_optimizer
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
-from fairsilo.methods.heads import is_body, is_head, require_head, require_new_optimizer
-
-_CYCLE = 11  # batches, the last of which trains the head
-
-
-class _Alternating:
-    """Two optimisers that step in turn."""
-
-    def __init__(self, silo: Silo) -> None:
-        self.body, self.head = (make_optimizer(silo, chosen) for chosen in (is_body, is_head))
-        self.count = 0
-
-    def step(self) -> None:
-        self.count += 1
-        (self.head if self.count % _CYCLE == 0 else self.body).step()
+from fairsilo.methods.heads import Alternating, is_body, is_head, require_head
+from fairsilo.methods.requirements import require_new_optimizer
 
 
 @dataclass(frozen=True)
@@ -61,6 +47,6 @@ class HeadThenBody(Part):
 
     def train(self, silo: Silo) -> Tensor:
         if self.turns == "batches":
-            return follow(silo, _Alternating(silo), silo.batches())
+            return follow(silo, Alternating(silo), silo.batches())
         training_only(silo, is_head, silo.batches("head"))
         return training_only(silo, is_body, silo.batches(epochs=self.body_epochs))

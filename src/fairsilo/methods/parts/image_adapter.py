@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings, setting
@@ -14,32 +12,10 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import Layout
-from fairsilo.errors import FairsiloError
 from fairsilo.methods.clips import require_clip
-from fairsilo.models.backbones import ClipNetwork, similarities
-from fairsilo.models.networks import Staged
-
-
-def attention(width: int, hidden: int) -> nn.Sequential:
-    """softmax(W1 tanh(W2 f + b2) + b1): a weight for each entry of a feature."""
-    return nn.Sequential(nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, width), nn.Softmax(dim=1))
-
-
-class AdaptedClip(Staged):
-    """Frozen image features, weighed by the adapter; classes by their prompts' cosine."""
-
-    def __init__(self, clip: ClipNetwork, texts: Tensor, hidden: int) -> None:
-        super().__init__()
-        self.clip, self.features_width = clip, clip.width
-        self.adapter = attention(clip.width, hidden)
-        self.register_buffer("texts", texts, persistent=False)
-
-    def stem(self, inputs: Tensor) -> Tensor:
-        return self.clip.images(inputs)
-
-    def tail(self, stemmed: Tensor) -> Output:
-        features = self.adapter(stemmed) * stemmed
-        return Output(similarities(features, self.get_buffer("texts"), self.clip.scale), features)
+from fairsilo.methods.contrasts import contrastive
+from fairsilo.methods.requirements import require_two_a_batch
+from fairsilo.models.clip_networks import AdaptedClip
 
 
 @dataclass(frozen=True)
@@ -70,21 +46,10 @@ class ImageAdapter(Part):
         return AdaptedClip(clip, clip.prompts(classes, self.template), self.adapter_width * clip.width)
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
-        if self.clip_loss == "contrastive" and training.batch_size < 2:
-            raise FairsiloError(
-                f"{self.name} tells the images of a batch apart, and train.batch_size is 1; give 2 at least, or "
-                "clip_loss=classes"
-            )
+        if self.clip_loss == "contrastive":
+            require_two_a_batch(self.name, training, "tells the images of a batch apart", "clip_loss=classes")
 
     def criterion(self, silo: Silo, output: Output, batch: Batch) -> Tensor:
         if self.clip_loss == "classes":
             return silo.task.loss(output.prediction, batch.targets)
         return contrastive(output.prediction, batch.targets)
-
-
-def contrastive(prediction: Tensor, targets: Tensor) -> Tensor:
-    """Each image against the prompts of the batch and each prompt against its images; the pairs are the diagonal, so
-    that two samples of one class count as negatives of each other, as released."""
-    logits = prediction[:, targets]
-    diagonal = torch.arange(len(targets), device=targets.device)
-    return (F.cross_entropy(logits, diagonal) + F.cross_entropy(logits.T, diagonal)) / 2

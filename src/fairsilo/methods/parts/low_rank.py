@@ -3,32 +3,15 @@ its attention's query and value projections are trained; classes by their prompt
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
 from fairsilo.config import setting
 from fairsilo.core.part import About, Part
-from fairsilo.errors import FairsiloError
 from fairsilo.methods.clips import require_clip
 from fairsilo.models.backbones import TEMPLATE, PromptClassifier
-
-
-def with_low_rank(pretrained: nn.Module, rank: int, alpha: int) -> nn.Module:
-    """A copy of CLIP with low-rank changes inside its image encoder, which alone are trained."""
-    try:
-        from peft import LoraConfig, inject_adapter_in_model
-    except ImportError as problem:
-        raise FairsiloError("low-rank adaptation needs the package peft: pip install 'fairsilo[lora]'") from problem
-    own: Any = copy.deepcopy(pretrained)
-    targets = [name for name, _ in own.vision_model.named_modules() if name.endswith(("q_proj", "v_proj"))]
-    config = LoraConfig(r=rank, lora_alpha=alpha, lora_dropout=0.0, target_modules=targets)
-    own.vision_model = inject_adapter_in_model(config, own.vision_model)
-    for name, parameter in own.named_parameters():
-        parameter.requires_grad_("lora_" in name)
-    return own  # type: ignore[no-any-return]
+from fairsilo.models.clip_networks import with_low_rank
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ step starts where the first one ended; with plain SGD and without terms that is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,7 +24,8 @@ from fairsilo.core.optimizers import kept_optimizer, plain_step, virtual_step
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import Layout
-from fairsilo.errors import FairsiloError
+from fairsilo.methods.requirements import require_two_a_batch
+from fairsilo.methods.steps import halves
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,8 @@ class MetaLearning(Part):
     )
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
-        if self.batches == "halves" and training.batch_size < 2:
-            raise FairsiloError(
-                f"{self.name} halves every batch, and train.batch_size is 1; give 2 at least, or batches=two"
-            )
+        if self.batches == "halves":
+            require_two_a_batch(self.name, training, "halves every batch", "batches=two")
 
     def train(self, silo: Silo) -> Tensor:
         silo.model.train()
@@ -82,10 +81,4 @@ class MetaLearning(Part):
             return
         if len(silo.data.train) < 2:
             raise ValueError("one training sample has no halves, so nothing would be trained; set batches=two")
-        for batch in silo.batches():
-            half = len(batch.targets) // 2
-            yield _part(batch, slice(0, half)), _part(batch, slice(half, None))
-
-
-def _part(batch: Batch, some: slice) -> Batch:
-    return replace(batch, inputs=batch.inputs[some], targets=batch.targets[some], indices=batch.indices[some])
+        yield from map(halves, silo.batches())

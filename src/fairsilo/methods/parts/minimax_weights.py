@@ -9,26 +9,21 @@ from torch import Tensor
 
 from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE
-from fairsilo.core.messages import Message
-from fairsilo.core.part import About, Part
+from fairsilo.core.part import About
 from fairsilo.core.server import Server, Updates, named, ordered
-from fairsilo.core.silo import Silo
-from fairsilo.methods.received_loss import RECEIVED_LOSS, measure_received, received_losses, report_received
-from fairsilo.methods.simplex import project
+from fairsilo.methods.loss_weights import climb
+from fairsilo.methods.received_loss import RECEIVED_LOSS, ReportsReceivedLoss, received_losses
 
 
 @dataclass(frozen=True)
-class MinimaxWeights(Part):
+class MinimaxWeights(ReportsReceivedLoss):
     """W <- sum_i lambda_i w_i, then lambda <- Proj(lambda + step L(W)); without `carry` this round's climb is used."""
 
     name = "minimax-weights"
     about = About(
         paper="Mohri, Sivek and Suresh, Agnostic Federated Learning, ICML 2019",
         formula="W <- sum_i lambda_i w_i;  lambda <- Proj_simplex(lambda + step L_i(W))",
-        sends=(
-            RECEIVED_LOSS,
-            EACH_UPDATE,
-        ),
+        sends=(RECEIVED_LOSS, EACH_UPDATE),
         keeps=("weights lambda at the server",),
     )
     does = frozenset({"decides-weights"})
@@ -37,12 +32,6 @@ class MinimaxWeights(Part):
     carry: bool = setting(True, "lambda is carried from round to round; without, it starts anew and is used at once")
     start: str = setting("uniform", "where lambda starts", choices=("uniform", "samples"))
     floor: float = setting(0.0, "entries up to this are raised to it, then all are normalised", low=0, high=1)
-
-    def begin(self, silo: Silo) -> None:
-        measure_received(silo)
-
-    def finish(self, silo: Silo, update: Message) -> None:
-        report_received(silo, update)
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         losses = received_losses(updates)
@@ -60,11 +49,3 @@ class MinimaxWeights(Part):
         climbed = climb(now / mass, losses, self.step_size, self.floor) * mass
         server.memory.of(self)["lambda"] = {**kept, **named(updates.silos, climbed)}
         return now / mass
-
-
-def climb(weights: Tensor, losses: Tensor, step: float, floor: float = 0.0) -> Tensor:
-    """One projected ascent step on the simplex."""
-    climbed = project(weights + step * losses)
-    if floor:
-        climbed = torch.where(climbed <= floor, floor, climbed)
-    return climbed / climbed.sum()

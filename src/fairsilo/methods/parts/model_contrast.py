@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fairsilo.config import setting
@@ -13,6 +11,7 @@ from fairsilo.core.messages import Message
 from fairsilo.core.output import Output, aligned
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
+from fairsilo.methods.contrasts import contrast
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,3 @@ class ModelContrast(Part):
 
     def finish(self, silo: Silo, update: Message) -> None:
         silo.memory.of(self)["previous"] = silo.model.read()
-
-
-def contrast(features: Tensor, received: Tensor, previous: Tensor, temperature: float) -> Tensor:
-    """The mean cross-entropy of telling the received model's features from the silo's own earlier ones."""
-    near = F.cosine_similarity(features.flatten(1), received.flatten(1))
-    far = F.cosine_similarity(features.flatten(1), previous.flatten(1))
-    return F.softplus(torch.sub(far, near) / temperature).mean()

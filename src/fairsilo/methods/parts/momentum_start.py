@@ -3,40 +3,23 @@ that comes back was trained on synthetic images; and the silo says how good thos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fairsilo.config import setting
 from fairsilo.core.attachments import Sends
-from fairsilo.core.measuring import output_of
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.samples import Split
 from fairsilo.core.silo import Silo
+from fairsilo.methods.class_means import class_means, features_of, quality
 from fairsilo.methods.parts.domain_adapters import QUALITY, DomainAdapters
 
 
 def momentum_start(own: Tensor, received: Tensor, gamma: float) -> Tensor:
-    """gamma * own + (1 - gamma) * received."""
     return gamma * own + (1 - gamma) * received
-
-
-def class_means(batches: Iterable[tuple[Tensor, Tensor]], classes: int) -> Tensor:
-    """The mean feature of each class over batches of features and labels; zero for a class without a sample."""
-    sums, counts = torch.zeros(()), torch.zeros(())
-    for features, labels in batches:
-        member = F.one_hot(labels, classes).to(features.dtype)
-        sums, counts = sums.to(features) + member.T @ features, counts.to(features) + member.sum(0)
-    return sums / counts.clamp(min=1)[:, None]
-
-
-def quality(features: Tensor, labels: Tensor, means: Tensor) -> Tensor:
-    """cos(feature, mean feature of its class); 0 for a class that the silo does not have."""
-    return F.cosine_similarity(features, means[labels], dim=1)
 
 
 @dataclass(frozen=True)
@@ -77,14 +60,6 @@ class MomentumStart(Part):
         given = silo.memory.get(DomainAdapters.name, {})
         if given:
             silo.model.eval()
-            means = class_means(_features(silo, silo.data.train), silo.task.classes)
-            made = _features(silo, Split(given["images"], given["labels"]))
+            means = class_means(features_of(silo, silo.data.train), silo.task.classes)
+            made = features_of(silo, Split(given["images"], given["labels"]))
             update.tensors[QUALITY] = torch.cat([quality(features, labels, means) for features, labels in made])
-
-
-@torch.no_grad()
-def _features(silo: Silo, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
-    for batch in silo.evaluation_batches(split):
-        features = output_of(silo, batch).features
-        assert features is not None
-        yield features.flatten(1), batch.targets

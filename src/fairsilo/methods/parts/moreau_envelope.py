@@ -16,7 +16,7 @@ from fairsilo.core.server import Server
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.heads import require_new_optimizer
+from fairsilo.methods.requirements import require_new_optimizer
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout, weighted_mean
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.parts.proximal import Proximal
-from fairsilo.methods.steps import path_length
+from fairsilo.methods.steps import nova_coefficients, path_length
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,7 @@ class NormalizedAveraging(Part):
     about = About(
         paper="Wang et al., Tackling the Objective Inconsistency Problem in Federated Optimization, NeurIPS 2020",
         formula="d_i = (W - w_i)/a_i;  tau_eff = sum_i p_i a_i;  W <- W - tau_eff sum_i p_i d_i",
-        sends=(
-            Sends("normalized-averaging.length", "the length of its local path (one number)"),
-            EACH_UPDATE,
-        ),
+        sends=(Sends("normalized-averaging.length", "the length of its local path (one number)"), EACH_UPDATE),
     )
     needs = frozenset({"even-steps", "shared-tensors"})
 
@@ -60,8 +57,3 @@ class NormalizedAveraging(Part):
         coefficients = nova_coefficients(weights, updates.numbers(f"{self.name}.length"))
         direction[: updates.layout.shared] = weighted_mean(updates.parameters, coefficients)
         return direction
-
-
-def nova_coefficients(shares: Tensor, lengths: Tensor) -> Tensor:
-    """tau_eff p_i / a_i: what each change w_i - W is multiplied with."""
-    return (shares * lengths).sum() * shares / lengths

@@ -4,9 +4,7 @@ learned into the whole encoder."""
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
@@ -15,17 +13,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.clips import require_clip
 from fairsilo.models.backbones import TEMPLATE, ClipNetwork, PromptClassifier
-
-
-def with_blocks(pretrained: nn.Module, trained: int, middle: list[int]) -> nn.Module:
-    """A copy of CLIP with some blocks of its image encoder, of which the first and the last ones are trained."""
-    own: Any = copy.deepcopy(pretrained).requires_grad_(False)
-    layers = own.vision_model.encoder.layers
-    first, last = list(range(trained)), list(range(len(layers) - trained, len(layers)))
-    for index in (*first, *last):
-        layers[index].requires_grad_(True)
-    own.vision_model.encoder.layers = nn.ModuleList([layers[index] for index in (*first, *middle, *last)])
-    return own  # type: ignore[no-any-return]
+from fairsilo.models.clip_networks import emulated, with_blocks
 
 
 @dataclass(frozen=True)
@@ -66,10 +54,3 @@ class Offsite(Part):
         if count - 2 * ends < 1:
             raise FairsiloError(f"{self.name}: {ends} blocks at each end leave nothing of the {count} for the middle")
         return ends, count - 2 * ends
-
-
-def emulated(start: int, middle: int, kept: int) -> list[int]:
-    """Which blocks stand for the middle: evenly spaced, both its ends among them."""
-    if kept == 1:
-        return [start]
-    return [start + round(index * (middle - 1) / (kept - 1)) for index in range(kept)]

@@ -11,7 +11,7 @@ from fairsilo.core.local import descend, pulled
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
-from fairsilo.methods.heads import require_new_optimizer
+from fairsilo.methods.requirements import require_new_optimizer
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fairsilo.config import setting
@@ -14,6 +12,7 @@ from fairsilo.core.local import task_loss
 from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
+from fairsilo.methods.contrasts import prototype_contrast
 
 
 @dataclass(frozen=True)
@@ -38,12 +37,3 @@ class PrototypeContrast(Part):
         near = prototype_contrast(output.features, batch.targets, means, known, self.temperature)
         plain = task_loss(silo, output, batch)
         return loss + share * (near - plain)  # whatever other parts added stays as it was
-
-
-def prototype_contrast(features: Tensor, targets: Tensor, means: Tensor, known: Tensor, temperature: float) -> Tensor:
-    """InfoNCE over the prototypes that exist; a sample whose class has none adds 0 but still counts in the mean."""
-    likeness = F.cosine_similarity(features.flatten(1)[:, None], means[None], dim=2) / temperature
-    likeness = likeness.masked_fill(~known, float("-inf"))
-    usable = known[targets]
-    losses = F.cross_entropy(torch.where(usable[:, None], likeness, 0), targets, reduction="none")
-    return torch.where(usable, losses, 0).sum() / len(targets)

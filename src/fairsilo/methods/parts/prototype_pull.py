@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from fairsilo.config import setting
@@ -15,6 +14,7 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import PRIVATE, SHARED, Slot
+from fairsilo.methods.contrasts import prototype_distance
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,3 @@ class PrototypePull(Part):
             return loss
         assert output.features is not None
         return loss + self.mu * prototype_distance(output.features, batch.targets, means, known)
-
-
-def prototype_distance(features: Tensor, targets: Tensor, means: Tensor, known: Tensor) -> Tensor:
-    features = features.flatten(1)
-    aim = torch.where(known[targets][:, None], means[targets], features.detach())
-    return (features - aim).square().mean()

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fairsilo.core.attachments import EACH_UPDATE, Sends
@@ -17,6 +16,9 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
+from fairsilo.methods.class_means import ClassSums
+
+WORDS = "the mean feature of each of its classes and how many samples it has of it"
 
 
 @dataclass(frozen=True)
@@ -27,18 +29,8 @@ class Prototypes(Part):
     about = About(
         formula="P_c = mean over silos with class c of the mean of h(x) over their samples of c",
         sends=(
-            Sends(
-                "prototypes.means",
-                "the mean feature of each of its classes and how many samples it has of it",
-                ("classes", "features"),
-                "float",
-            ),
-            Sends(
-                "prototypes.counts",
-                "the mean feature of each of its classes and how many samples it has of it",
-                ("classes",),
-                "float",
-            ),
+            Sends("prototypes.means", WORDS, ("classes", "features"), "float"),
+            Sends("prototypes.counts", WORDS, ("classes",), "float"),
             EACH_UPDATE,
         ),
         keeps=("global class prototypes at the server",),
@@ -52,22 +44,18 @@ class Prototypes(Part):
     def begin(self, silo: Silo) -> None:
         tensors = silo.message.tensors
         silo.scratch["prototypes"] = tensors.get(f"{self.name}.means"), tensors.get(f"{self.name}.known")
-        silo.scratch |= {"feature_sums": 0.0, "feature_counts": 0.0, "feature_step": -1}
+        silo.scratch |= {f"{self.name}.sums": ClassSums(silo.task.classes), f"{self.name}.step": -1}
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
-        if batch.last and silo.scratch["feature_step"] != silo.steps:  # once a step, however many passes it takes
-            silo.scratch["feature_step"] = silo.steps
+        if batch.last and silo.scratch[f"{self.name}.step"] != silo.steps:  # once a step, however many passes it takes
+            silo.scratch[f"{self.name}.step"] = silo.steps
             assert output.features is not None
-            features = output.features.detach().flatten(1)
-            member = F.one_hot(batch.targets, silo.task.classes).to(features.dtype)
-            silo.scratch["feature_sums"] = silo.scratch["feature_sums"] + member.T @ features
-            silo.scratch["feature_counts"] = silo.scratch["feature_counts"] + member.sum(0)
+            silo.scratch[f"{self.name}.sums"].add(output.features.detach().flatten(1), batch.targets)
         return loss
 
     def finish(self, silo: Silo, update: Message) -> None:
-        counts = silo.scratch["feature_counts"]
-        update.tensors[f"{self.name}.means"] = silo.scratch["feature_sums"] / counts.clamp(min=1)[:, None]
-        update.tensors[f"{self.name}.counts"] = counts
+        seen: ClassSums = silo.scratch[f"{self.name}.sums"]
+        update.tensors |= {f"{self.name}.means": seen.means(), f"{self.name}.counts": seen.counts}
 
     def collect(self, server: Server, updates: Updates) -> Updates:
         means = torch.stack([message.tensors[f"{self.name}.means"] for message in updates.messages])

@@ -15,18 +15,16 @@ from torch import Tensor
 
 from fairsilo.config import TrainSettings, setting
 from fairsilo.core.attachments import EACH_UPDATE
-from fairsilo.core.messages import Message
-from fairsilo.core.part import About, Part
+from fairsilo.core.part import About
 from fairsilo.core.rates import require_one_rate
 from fairsilo.core.server import Server, Updates
-from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout, squared_norms
-from fairsilo.errors import FairsiloError
-from fairsilo.methods.received_loss import RECEIVED_LOSS, measure_received, received_losses, report_received
+from fairsilo.methods.loss_weights import normalised, q_coefficients
+from fairsilo.methods.received_loss import RECEIVED_LOSS, ReportsReceivedLoss, received_losses
 
 
 @dataclass(frozen=True)
-class QFair(Part):
+class QFair(ReportsReceivedLoss):
     """W <- W - sum_i F_i^q g_i / sum_i h_i with g_i = L (W - w_i), L = 1/eta; buffers take the plain mean."""
 
     name = "q-fair"
@@ -36,10 +34,7 @@ class QFair(Part):
             "g_i = L (W - w_i);  h_i = q F_i^(q-1) ||g_i||^2 + L F_i^q;  W <- W - (sum_i F_i^q g_i)/(sum_i h_i);  "
             "normalised: W <- W + (sum_i F_i^q (w_i - W))/(sum_i F_i^q)"
         ),
-        sends=(
-            RECEIVED_LOSS,
-            EACH_UPDATE,
-        ),
+        sends=(RECEIVED_LOSS, EACH_UPDATE),
     )
     needs = frozenset({"shared-tensors"})
     does = frozenset({"decides-weights"})
@@ -54,20 +49,14 @@ class QFair(Part):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.form == "normalised" and self.lipschitz is not None:
-            raise FairsiloError(f"{self.name}.lipschitz is of the paper's form and has no effect with form=normalised")
+        if self.form == "normalised":
+            self.refuse_idle("form=normalised", "lipschitz")
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         if self.form == "paper" and self.lipschitz is None:
             require_one_rate(
                 self.name, training, "divides silos' changes by the learning rate (form=normalised does not)"
             )
-
-    def begin(self, silo: Silo) -> None:
-        measure_received(silo)
-
-    def finish(self, silo: Silo, update: Message) -> None:
-        report_received(silo, update)
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         losses = received_losses(updates)
@@ -87,15 +76,3 @@ class QFair(Part):
         plain = updates.mean(torch.full_like(weights, 1 / len(updates)))
         direction[updates.layout.shared :] = plain[updates.layout.shared :]
         return direction
-
-
-def q_coefficients(losses: Tensor, squared_changes: Tensor, q: float, lipschitz: float) -> Tensor:
-    """Coefficients of the changes D_i = w_i - W: L F^q / sum h, with ||g||^2 = L^2 ||D||^2."""
-    losses = losses + 1e-10
-    curvature = q * losses.pow(q - 1) * squared_changes * lipschitz**2 + lipschitz * losses.pow(q)
-    return lipschitz * losses.pow(q) / curvature.sum()
-
-
-def normalised(losses: Tensor, q: float) -> Tensor:
-    """F_i^q / sum_j F_j^q, by logarithms: a high power of a small loss would vanish."""
-    return torch.softmax(q * (losses + 1e-10).log(), 0)

@@ -7,13 +7,11 @@ digit is, so predictions are asked to agree under noise alone. Reported is the l
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairsilo.config import TrainSettings, setting
 from fairsilo.core.attachments import WIRE, Sends
@@ -25,27 +23,7 @@ from fairsilo.core.silo import Batches, Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.batch_norms import batch_norms, mean_entropy, require_batch_norms, use_batch_statistics
-
-
-class RoutedConv(nn.Module):
-    """A convolution whose kernel is, for each image, a mixture of given ones by weights in (0, 1)."""
-
-    def __init__(self, conv: nn.Conv2d, kernels: Tensor, biases: Tensor | None) -> None:
-        super().__init__()
-        self.conv, self.kernels, self.biases = conv, kernels, biases
-        wide = 2 * conv.in_channels
-        layers = (nn.Linear(conv.in_channels, wide), nn.ReLU(), nn.Dropout(0.2), nn.Linear(wide, len(kernels)))
-        self.router = nn.Sequential(*layers).to(kernels)
-
-    def forward(self, images: Tensor) -> Tensor:
-        weights = torch.sigmoid(self.router(images.mean((2, 3))))
-        kernels = torch.einsum("nk,koihw->noihw", weights, self.kernels).flatten(0, 1)
-        biases = None if self.biases is None else (weights @ self.biases).flatten()
-        count, conv = len(images), self.conv
-        joined = images.reshape(1, -1, *images.shape[2:])  # images side by side, as groups of one convolution
-        place = (conv.stride, conv.padding, conv.dilation, conv.groups * count)
-        mixed = F.conv2d(joined, kernels, biases, *place)  # type: ignore[arg-type]
-        return mixed.view(count, -1, *mixed.shape[2:])
+from fairsilo.models.mixtures import RoutedConv, routed
 
 
 @dataclass(frozen=True)
@@ -97,7 +75,10 @@ class RoutedKernels(Part):
         return message
 
     def adapt(self, silo: Silo, batches: Batches) -> Iterator[Tensor]:
-        network = routed(silo, silo.message.tensors[f"{self.name}.models"])
+        models = silo.message.tensors[f"{self.name}.models"]
+        network = routed(silo.model.module, [silo.model.layout.wire.views(model) for model in models])
+        for norm in batch_norms(network):
+            norm.requires_grad_(True)
         routers = [one.router for one in network.modules() if isinstance(one, RoutedConv)]
         trained = [p for one in (*routers, *batch_norms(network)) for p in one.parameters()]
         optimizer = torch.optim.Adam(trained, lr=self.adapt_lr)
@@ -117,25 +98,3 @@ class RoutedKernels(Part):
 
     def _noisy(self, inputs: Tensor) -> Tensor:
         return inputs + self.noise * torch.randn_like(inputs)
-
-
-def routed(silo: Silo, models: Tensor) -> nn.Module:
-    """A copy of the network held, each convolution with the kernels of all models (rows, as sent) and a router."""
-    network = copy.deepcopy(silo.model.module).requires_grad_(False)
-    views = [silo.model.layout.wire.views(model) for model in models]
-    for name, module in list(network.named_modules()):
-        if isinstance(module, nn.Conv2d) and module.padding_mode == "zeros" and f"{name}.weight" in views[0]:
-            owner, _, leaf = name.rpartition(".")
-            stacked = [
-                torch.stack([view[key] for view in views])
-                for key in (f"{name}.weight", f"{name}.bias")
-                if key in views[0]
-            ]
-            setattr(
-                network.get_submodule(owner),
-                leaf,
-                RoutedConv(module, stacked[0], stacked[1] if len(stacked) > 1 else None),
-            )
-    for norm in batch_norms(network):
-        norm.requires_grad_(True)
-    return network

@@ -57,7 +57,7 @@ class ServerTuning(Part):
         assert server.network is not None
         assert server.data is not None
         assert server.task is not None
-        model, data = server.module or server.network(), server.data
+        model, data = server.own_model or server.network(), server.data
         model.load(start)
         model.train()
         optimizer = torch.optim.Adam([model.parameters], lr=self.tuning_lr, fused=True)

@@ -12,37 +12,27 @@ from torch import Tensor
 
 from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE
-from fairsilo.core.messages import Message
-from fairsilo.core.part import About, Part
+from fairsilo.core.part import About
 from fairsilo.core.server import Server, Updates
-from fairsilo.core.silo import Silo
-from fairsilo.methods.received_loss import RECEIVED_LOSS, measure_received, received_losses, report_received
+from fairsilo.methods.loss_weights import tilted
+from fairsilo.methods.received_loss import RECEIVED_LOSS, ReportsReceivedLoss, received_losses
 
 
 @dataclass(frozen=True)
-class TiltedWeights(Part):
+class TiltedWeights(ReportsReceivedLoss):
     """Weights proportional to p_i exp(t (l_i - max_j l_j)); t = 0 is FedAvg."""
 
     name = "tilted-weights"
     about = About(
         paper="Li et al., Tilted Empirical Risk Minimization, ICLR 2021",
         formula="weight_i = p_i exp(t l_i) / sum_j p_j exp(t l_j)",
-        sends=(
-            RECEIVED_LOSS,
-            EACH_UPDATE,
-        ),
+        sends=(RECEIVED_LOSS, EACH_UPDATE),
         keeps=("with `official`, a running estimate at the server",),
     )
     does = frozenset({"decides-weights"})
 
     t: float = setting(0.1, "tilt: positive favours high losses, negative low ones")
     official: bool = setting(False, "the released code's coefficients, which do not sum to 1")
-
-    def begin(self, silo: Silo) -> None:
-        measure_received(silo)
-
-    def finish(self, silo: Silo, update: Message) -> None:
-        report_received(silo, update)
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         losses = received_losses(updates)
@@ -53,9 +43,3 @@ class TiltedWeights(Part):
         memory["estimate"] = memory.get("estimate", 0.0) / 2 + float(tilt.mean()) / 2
         coefficients: Tensor = tilt / (memory["estimate"] * len(updates))
         return coefficients / len(updates)
-
-
-def tilted(shares: Tensor, losses: Tensor, t: float) -> Tensor:
-    tilt = t * losses
-    weights = shares * (tilt - tilt.max()).exp()
-    return weights / weights.sum()

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairsilo.config import setting
@@ -14,7 +13,7 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import AUXILIARY
-from fairsilo.methods.heads import linear_head
+from fairsilo.methods.heads import balanced_softmax, linear_head
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,3 @@ class TwoHeads(Part):
             if f"head.{name}" in views:
                 views[f"head.{name}"] += views[f"{AUXILIARY}.{self.name}.head.{name}"]
         return vector
-
-
-def balanced_softmax(logits: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
-    """Cross-entropy of logits shifted by the log frequency of each class; an absent class does no harm."""
-    return F.cross_entropy(logits + counts.to(logits.dtype).clamp(min=1e-12).log(), targets)

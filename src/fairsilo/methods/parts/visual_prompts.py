@@ -5,30 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fairsilo.config import setting
-from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.methods.clips import require_vit
-from fairsilo.models.backbones import VitNetwork
-
-
-class PromptedVit(nn.Module):
-    """Prompts appended to the embedded patches (they get no position), and a head on the class token."""
-
-    def __init__(self, vit: VitNetwork, prompts: int, dropout: float) -> None:
-        super().__init__()
-        self.vit = vit
-        self.prompts = nn.Parameter(0.02 * torch.randn(prompts, vit.width))
-        self.dropout = nn.Dropout(dropout)
-        self.head = vit.head
-        del vit.head
-
-    def forward(self, inputs: Tensor) -> Output:
-        features = self.vit.token(inputs, self.prompts)
-        return Output(self.head(self.dropout(features)), features)
+from fairsilo.models.vit_networks import PromptedVit
 
 
 @dataclass(frozen=True)

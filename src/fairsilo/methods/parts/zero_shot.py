@@ -9,28 +9,11 @@ from torch import Tensor, nn
 
 from fairsilo.config import setting
 from fairsilo.core.measuring import measure
-from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.methods.clips import require_clip
-from fairsilo.models.backbones import TEMPLATE, ClipNetwork, similarities
-from fairsilo.models.networks import Staged
-
-
-class PlainClip(Staged):
-    """Image features against class prompts. A model must hold something to train: here a zero that stays zero."""
-
-    def __init__(self, clip: ClipNetwork, texts: Tensor) -> None:
-        super().__init__()
-        self.clip = clip
-        self.nothing = nn.Parameter(torch.zeros(1))
-        self.register_buffer("texts", texts, persistent=False)
-
-    def stem(self, inputs: Tensor) -> Tensor:
-        return self.clip.images(inputs)
-
-    def tail(self, stemmed: Tensor) -> Output:
-        return Output(similarities(stemmed, self.get_buffer("texts"), self.clip.scale) + self.nothing, stemmed)
+from fairsilo.models.backbones import TEMPLATE
+from fairsilo.models.clip_networks import PlainClip
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from fairsilo.errors import FairsiloError, nearest
 from fairsilo.report.figures.drawing import rendered
 from fairsilo.report.figures.registry import FIGURES
 from fairsilo.report.spreadsheet import csv_text
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 
 
 class Drawn(NamedTuple):
@@ -44,17 +44,17 @@ def write_figure(name: str, replay: Replay, folder: Path, **options: Any) -> lis
     if not rows:
         raise FairsiloError(f"there is nothing to draw for {name}: this run has no models or images that it needs")
     folder.mkdir(parents=True, exist_ok=True)
-    store = Store(folder)
+    run_folder = RunFolder(folder)
     svg, png = rendered(name, diagram, result)
     image = folder / f"{name}.png"
     beside = image.with_name(f".{image.name}.part")
     beside.write_bytes(png)
     beside.replace(image)
     return [
-        store.write_text(f"{name}.csv", csv_text(list(rows[0]), rows)),
-        store.write_text(f"{name}.svg", svg),
+        run_folder.write_text(f"{name}.csv", csv_text(list(rows[0]), rows)),
+        run_folder.write_text(f"{name}.svg", svg),
         image,
-        store.write_json(f"{name}.json", {"title": diagram.title, "about": diagram.about}),
+        run_folder.write_json(f"{name}.json", {"title": diagram.title, "about": diagram.about}),
     ]
 
 

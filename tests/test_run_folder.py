@@ -15,24 +15,24 @@ import tiny
 from fairsilo.core.files import read_tree, write_tree
 from fairsilo.core.vectors import FlatModel, Layout, Slot
 from fairsilo.errors import FairsiloError
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    made = Store(tmp_path / "runs" / "one")
+def run_folder(tmp_path: Path) -> RunFolder:
+    made = RunFolder(tmp_path / "runs" / "one")
     made.create()
     return made
 
 
-def save(store: Store, number: int) -> None:
+def save(run_folder: RunFolder, number: int) -> None:
     """A checkpoint that can be told from another."""
-    store.write_checkpoint(number, {"vector": torch.full((4,), float(number)), "memory": {}})
+    run_folder.write_checkpoint(number, {"vector": torch.full((4,), float(number)), "memory": {}})
 
 
-def round_of(store: Store) -> int:
+def round_of(run_folder: RunFolder) -> int:
     """The round of the checkpoint that is read, all of it being of that round."""
-    found = store.read_checkpoint()
+    found = run_folder.read_checkpoint()
     assert found is not None
     number, server = found
     assert server["vector"].tolist() == [number] * 4
@@ -40,69 +40,69 @@ def round_of(store: Store) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
-def test_rows_come_back_in_order_over_several_writes(store: Store) -> None:
-    store.append("metrics", [{"round": 1, "silo": "ä"}, {"round": 1, "silo": "line\nbreak"}])
-    store.append("metrics", [{"round": 2, "silo": None, "metric": 0.1}])
-    assert store.rows("metrics") == [
+def test_rows_come_back_in_order_over_several_writes(run_folder: RunFolder) -> None:
+    run_folder.append("metrics", [{"round": 1, "silo": "ä"}, {"round": 1, "silo": "line\nbreak"}])
+    run_folder.append("metrics", [{"round": 2, "silo": None, "metric": 0.1}])
+    assert run_folder.rows("metrics") == [
         {"round": 1, "silo": "ä"},
         {"round": 1, "silo": "line\nbreak"},
         {"round": 2, "silo": None, "metric": 0.1},
     ]
 
 
-def test_a_file_that_is_not_there_has_no_rows(store: Store) -> None:
-    assert store.rows("metrics") == []
+def test_a_file_that_is_not_there_has_no_rows(run_folder: RunFolder) -> None:
+    assert run_folder.rows("metrics") == []
 
 
-def test_a_line_cut_off_by_a_kill_is_ignored_at_every_length(store: Store) -> None:
-    path = store.folder / "metrics.jsonl"
+def test_a_line_cut_off_by_a_kill_is_ignored_at_every_length(run_folder: RunFolder) -> None:
+    path = run_folder.folder / "metrics.jsonl"
     whole, last = json.dumps({"round": 1}) + "\n", json.dumps({"round": 2, "silo": "a"})
     for length in range(len(last)):
         path.write_text(whole + last[:length])
-        assert store.rows("metrics") == [{"round": 1}]
+        assert run_folder.rows("metrics") == [{"round": 1}]
 
 
-def test_cut_drops_rounds_after_the_checkpoint_and_the_broken_line(store: Store) -> None:
-    store.append("rounds", [{"round": 1}, {"round": 2}, {"round": 3}])
-    with (store.folder / "rounds.jsonl").open("a") as file:
+def test_cut_drops_rounds_after_the_checkpoint_and_the_broken_line(run_folder: RunFolder) -> None:
+    run_folder.append("rounds", [{"round": 1}, {"round": 2}, {"round": 3}])
+    with (run_folder.folder / "rounds.jsonl").open("a") as file:
         file.write('{"round": 4, "par')
-    assert store.cut("rounds", 2) == [{"round": 1}, {"round": 2}]
-    store.append("rounds", [{"round": 3, "again": True}])
-    assert store.rows("rounds") == [{"round": 1}, {"round": 2}, {"round": 3, "again": True}]
+    assert run_folder.cut("rounds", 2) == [{"round": 1}, {"round": 2}]
+    run_folder.append("rounds", [{"round": 3, "again": True}])
+    assert run_folder.rows("rounds") == [{"round": 1}, {"round": 2}, {"round": 3, "again": True}]
 
 
-def test_cut_to_nothing_leaves_an_empty_file(store: Store) -> None:
-    store.append("rounds", [{"round": 1}])
-    assert store.cut("rounds", 0) == []
-    assert (store.folder / "rounds.jsonl").read_text() == ""
+def test_cut_to_nothing_leaves_an_empty_file(run_folder: RunFolder) -> None:
+    run_folder.append("rounds", [{"round": 1}])
+    assert run_folder.cut("rounds", 0) == []
+    assert (run_folder.folder / "rounds.jsonl").read_text() == ""
 
 
 # --------------------------------------------------------------------------------------------------------------- files
-def test_a_file_is_replaced_whole_or_not_at_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.write_json("run.json", {"status": "running"})
+def test_a_file_is_replaced_whole_or_not_at_all(run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_folder.write_json("run.json", {"status": "running"})
 
     def killed(*_: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "replace", killed)
     with pytest.raises(KeyboardInterrupt):
-        store.write_json("run.json", {"status": "finished"})
+        run_folder.write_json("run.json", {"status": "finished"})
     monkeypatch.undo()
-    assert store.read_json("run.json") == {"status": "running"}
-    store.write_json("run.json", {"status": "finished"})
-    assert store.read_json("run.json") == {"status": "finished"}
-    assert [path.name for path in store.folder.iterdir()] == ["run.json"]
+    assert run_folder.read_json("run.json") == {"status": "running"}
+    run_folder.write_json("run.json", {"status": "finished"})
+    assert run_folder.read_json("run.json") == {"status": "finished"}
+    assert [path.name for path in run_folder.folder.iterdir()] == ["run.json"]
 
 
-def test_a_folder_that_is_no_run_is_said_to_be_none(store: Store) -> None:
+def test_a_folder_that_is_no_run_is_said_to_be_none(run_folder: RunFolder) -> None:
     with pytest.raises(FairsiloError, match=r"one is no run folder: it has no run\.json"):
-        store.read_json("run.json")
+        run_folder.read_json("run.json")
 
 
-def test_a_damaged_json_file_is_named(store: Store) -> None:
-    (store.folder / "run.json").write_text('{"status": ')
+def test_a_damaged_json_file_is_named(run_folder: RunFolder) -> None:
+    (run_folder.folder / "run.json").write_text('{"status": ')
     with pytest.raises(FairsiloError, match=r"run\.json is damaged: "):
-        store.read_json("run.json")
+        run_folder.read_json("run.json")
 
 
 # --------------------------------------------------------------------------------------------------------------- trees
@@ -165,17 +165,17 @@ def test_anything_else_is_refused_by_its_place(tmp_path: Path, thing: object) ->
 
 
 # -------------------------------------------------------------------------------------------------------------- models
-def test_a_model_is_kept_by_tensor_names_with_its_layout(store: Store) -> None:
+def test_a_model_is_kept_by_tensor_names_with_its_layout(run_folder: RunFolder) -> None:
     module = tiny.TinyNet(3, 3)
     model = FlatModel(module, Layout.of(module))
     module(torch.rand(4, 3, 6, 6))
-    store.write_model(("personal", "last", "a"), model.read(), model.layout)
-    found = store.read_model(("personal", "last", "a"))
+    run_folder.write_model(("personal", "last", "a"), model.read(), model.layout)
+    found = run_folder.read_model(("personal", "last", "a"))
     expected = module.state_dict()
     assert set(found) == set(expected)
     assert all(torch.equal(found[name], expected[name]) for name in expected)
     assert found["features.1.num_batches_tracked"].item() == 1
-    with safe_open(store.folder / "models" / "personal" / "last" / "a.safetensors", framework="pt") as file:
+    with safe_open(run_folder.folder / "models" / "personal" / "last" / "a.safetensors", framework="pt") as file:
         described = json.loads(file.metadata()["layout"])
     by_name = {entry["name"]: entry for entry in described}
     assert set(by_name) == set(expected)
@@ -191,43 +191,45 @@ def test_a_model_is_kept_by_tensor_names_with_its_layout(store: Store) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\xff" * 64])
-def test_a_damaged_model_is_named(store: Store, content: bytes) -> None:
-    path = store.folder / "models" / "global.safetensors"
+def test_a_damaged_model_is_named(run_folder: RunFolder, content: bytes) -> None:
+    path = run_folder.folder / "models" / "global.safetensors"
     path.parent.mkdir()
     path.write_bytes(content)
     with pytest.raises(FairsiloError, match=r"global\.safetensors cannot be read: "):
-        store.read_model(("global",))
+        run_folder.read_model(("global",))
 
 
-def test_a_model_cut_off_in_the_middle_is_named(store: Store) -> None:
+def test_a_model_cut_off_in_the_middle_is_named(run_folder: RunFolder) -> None:
     layout = Layout.of(tiny.TinyNet(3, 3))
-    store.write_model(("global",), torch.zeros(layout.size), layout)
-    path = store.folder / "models" / "global.safetensors"
+    run_folder.write_model(("global",), torch.zeros(layout.size), layout)
+    path = run_folder.folder / "models" / "global.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
     with pytest.raises(FairsiloError, match=r"global\.safetensors cannot be read: "):
-        store.read_model(("global",))
+        run_folder.read_model(("global",))
 
 
-def test_a_model_that_is_not_there_is_named(store: Store) -> None:
+def test_a_model_that_is_not_there_is_named(run_folder: RunFolder) -> None:
     with pytest.raises(FairsiloError, match=r"nobody\.safetensors cannot be read: "):
-        store.read_model(("personal", "last", "nobody"))
+        run_folder.read_model(("personal", "last", "nobody"))
 
 
 # --------------------------------------------------------------------------------------------------------- checkpoints
-def test_a_new_folder_has_no_checkpoint(store: Store) -> None:
-    assert store.read_checkpoint() is None
+def test_a_new_folder_has_no_checkpoint(run_folder: RunFolder) -> None:
+    assert run_folder.read_checkpoint() is None
 
 
-def test_a_checkpoint_comes_back_and_the_last_two_stay(store: Store) -> None:
+def test_a_checkpoint_comes_back_and_the_last_two_stay(run_folder: RunFolder) -> None:
     for number in (1, 2, 5):
-        save(store, number)
-        assert round_of(store) == number
-    names = sorted(path.name for path in (store.folder / "checkpoint").iterdir())
+        save(run_folder, number)
+        assert round_of(run_folder) == number
+    names = sorted(path.name for path in (run_folder.folder / "checkpoint").iterdir())
     assert names == ["server-000002.safetensors", "server-000005.safetensors"]
 
 
-def test_a_kill_while_writing_leaves_the_last_checkpoint(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    save(store, 1)
+def test_a_kill_while_writing_leaves_the_last_checkpoint(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(run_folder, 1)
 
     def killed(path: Path, tree: Any) -> None:
         path.write_bytes(b"half of it")
@@ -235,14 +237,16 @@ def test_a_kill_while_writing_leaves_the_last_checkpoint(store: Store, monkeypat
 
     monkeypatch.setattr("fairsilo.runs.folder.write_tree", killed)
     with pytest.raises(KeyboardInterrupt):
-        save(store, 2)
+        save(run_folder, 2)
     monkeypatch.undo()
-    assert round_of(store) == 1
-    save(store, 3)
-    assert round_of(store) == 3
+    assert round_of(run_folder) == 1
+    save(run_folder, 3)
+    assert round_of(run_folder) == 3
 
 
-def test_files_are_on_the_disk_before_they_take_their_name(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_on_the_disk_before_they_take_their_name(
+    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What survives a power failure: the content is synced before the move, the folder after it, rows before both."""
     import os
 
@@ -257,10 +261,10 @@ def test_files_are_on_the_disk_before_they_take_their_name(store: Store, monkeyp
         calls.append(f"move {target.name}")
         return replace(self, target)
 
-    store.append("metrics", [{"round": 1}])
+    run_folder.append("metrics", [{"round": 1}])
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Path, "replace", moved)
-    save(store, 1)
+    save(run_folder, 1)
     assert calls == [
         "sync metrics.jsonl",
         "sync .server-000001.safetensors.part",
@@ -269,11 +273,11 @@ def test_files_are_on_the_disk_before_they_take_their_name(store: Store, monkeyp
     ]
 
 
-def test_a_damaged_checkpoint_is_named(store: Store) -> None:
-    save(store, 1)
-    (store.folder / "checkpoint" / "server-000001.safetensors").write_bytes(b"broken")
+def test_a_damaged_checkpoint_is_named(run_folder: RunFolder) -> None:
+    save(run_folder, 1)
+    (run_folder.folder / "checkpoint" / "server-000001.safetensors").write_bytes(b"broken")
     with pytest.raises(FairsiloError, match=r"checkpoint/server-000001\.safetensors cannot be read: "):
-        store.read_checkpoint()
+        run_folder.read_checkpoint()
 
 
 def test_keys_that_look_alike_stay_apart(tmp_path: Path) -> None:
@@ -285,16 +289,16 @@ def test_keys_that_look_alike_stay_apart(tmp_path: Path) -> None:
 
 def test_silo_names_cannot_leave_the_folder(tmp_path: Path) -> None:
     layout = Layout([Slot("w", (2,), "parameter")])
-    Store(tmp_path).write_model(("personal", "last", "../../x y"), torch.ones(2), layout)
+    RunFolder(tmp_path).write_model(("personal", "last", "../../x y"), torch.ones(2), layout)
     found = (tmp_path / "models" / "personal" / "last").iterdir()
     assert [path.name for path in found] == ["..%2F..%2Fx y.safetensors"]
-    assert Store(tmp_path).read_model(("personal", "last", "../../x y"))["w"].tolist() == [1.0, 1.0]
+    assert RunFolder(tmp_path).read_model(("personal", "last", "../../x y"))["w"].tolist() == [1.0, 1.0]
 
 
 def test_foreign_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("[1]")
     with pytest.raises(FairsiloError, match="damaged"):
-        Store(tmp_path).read_json("run.json")
+        RunFolder(tmp_path).read_json("run.json")
     save_file({"w": torch.ones(1)}, tmp_path / "foreign.safetensors")
     with pytest.raises(FairsiloError, match="not written by fairsilo"):
         read_tree(tmp_path / "foreign.safetensors")

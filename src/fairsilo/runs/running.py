@@ -1,4 +1,4 @@
-"""From settings to results: run and resume, in a run folder."""
+"""From settings to results: an experiment is run, and resumed, in a run folder."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.features import Shelf, keep_features
 from fairsilo.engine.loop import Event, Listener, Loop, silent
 from fairsilo.errors import FairsiloError, StoppedError
-from fairsilo.methods.parts.clustering import clustering_accuracy
+from fairsilo.methods.representations import clustering_accuracy
 from fairsilo.runs.effects import refuse_idle
 from fairsilo.runs.engines import EngineMaker, engines
-from fairsilo.runs.folder import Store
+from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.lock import LOCK, OWNER, locked
 from fairsilo.runs.seen import write_seen
 from fairsilo.runs.setup import (
@@ -158,10 +158,10 @@ def run_one(
     objects: Objects,
 ) -> Result:
     """One method on one federation, in a folder that is locked."""
-    store, status = Store(folder), status_of(folder)
+    run_folder, status = RunFolder(folder), status_of(folder)
     method = objects.method(experiment.method)
     if status.get("status") == "finished":
-        return Result(folder, method.name, store.read_json("summary.json"))
+        return Result(folder, method.name, run_folder.read_json("summary.json"))
     synthetic = synthetic_of(experiment, federation.roster, folder, shelf)
     short = too_few(federation.roster, experiment.data.synthetic_share, synthetic)
     if method.pools:
@@ -186,7 +186,7 @@ def run_one(
         engine_for(prepared.plan, prepared.federation, folder),
         evaluate=experiment.evaluate,
         settings=experiment.engine,
-        store=store,
+        records=run_folder,
         listener=listener,
         server_data=prepared.server_data,
         synthetic=synthetic,
@@ -210,7 +210,7 @@ def run_one(
         "torch": torch.__version__,
         "started": status.get("started") or datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
     }
-    store.write_json("run.json", {"status": "running", **facts, "seconds": earlier})
+    run_folder.write_json("run.json", {"status": "running", **facts, "seconds": earlier})
     listener(Event("method", 0, experiment.train.rounds, text=method.name))
     for note in filter(None, (prepared.said, short, *notes)):
         listener(Event("note", 0, experiment.train.rounds, text=note))
@@ -219,17 +219,17 @@ def run_one(
     except BaseException as problem:
         message = str(problem) if isinstance(problem, FairsiloError) else f"{type(problem).__name__}: {problem}"
         seconds = earlier + time.perf_counter() - begun
-        store.write_json("run.json", {"status": "stopped", **facts, "seconds": seconds, "message": message})
+        run_folder.write_json("run.json", {"status": "stopped", **facts, "seconds": seconds, "message": message})
         if isinstance(problem, StoppedError):
-            _write_summary(store, experiment, loop.history.rows, plan, roster)
+            _write_summary(run_folder, experiment, loop.history.rows, plan, roster)
         raise
     clusters = loop.server.memory.get("clustering", {}).get("clusters")
     types = {silo.name: silo.domain for silo in roster.silos}
     found = {CLUSTERED: clustering_accuracy(clusters, types)} if clusters else {}
-    summary = _write_summary(store, experiment, history.rows, plan, roster, found)
+    summary = _write_summary(run_folder, experiment, history.rows, plan, roster, found)
     facts |= found
     seconds = earlier + time.perf_counter() - begun
-    store.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
+    run_folder.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
     shutil.rmtree(folder / "features", ignore_errors=True)  # made of the silos' images, and of no use any more
     return Result(folder, method.name, summary)
 
@@ -243,7 +243,7 @@ def _refuse_others(folder: Path, status: dict[str, Any], mark: str) -> None:
 
 
 def _write_summary(
-    store: Store,
+    run_folder: RunFolder,
     experiment: Experiment,
     rows: Sequence[dict[str, Any]],
     plan: Blueprint,
@@ -255,23 +255,23 @@ def _write_summary(
     kind = {"metric": reported.name, "higher": reported.higher_is_better, "counts": roster.tested}
     found = summarise(rows, about, rules.selection, rules.ddof, **kind)  # type: ignore[arg-type]
     summary = {**found, **(more or {})}
-    store.write_json("summary.json", summary)
+    run_folder.write_json("summary.json", summary)
     return summary
 
 
 def status_of(folder: Path) -> dict[str, Any]:
-    return Store(folder).read_json("run.json") if (folder / "run.json").exists() else {}
+    return RunFolder(folder).read_json("run.json") if (folder / "run.json").exists() else {}
 
 
 # ------------------------------------------------------------------------------------------------------------- folders
 def start_folder(folder: Path, experiment: Experiment, objects: Objects) -> None:
     """A folder with its configuration, and the kinds of objects that it cannot name; one begun before stays."""
-    store = Store(folder)
-    store.create()
+    run_folder = RunFolder(folder)
+    run_folder.create()
     if not (folder / "config.yaml").exists():
         objects_given = objects.kinds(experiment.method)
-        store.write_json("run.json", {"status": "running", "objects": objects_given, "id": uuid.uuid4().hex[:12]})
-        store.write_text("config.yaml", yaml.safe_dump(config.as_dict(experiment), sort_keys=False))
+        run_folder.write_json("run.json", {"status": "running", "objects": objects_given, "id": uuid.uuid4().hex[:12]})
+        run_folder.write_text("config.yaml", yaml.safe_dump(config.as_dict(experiment), sort_keys=False))
 
 
 def _refuse_used(folder: Path) -> None:

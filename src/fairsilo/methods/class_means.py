@@ -1,0 +1,52 @@
+"""Mean features of classes, and how near a feature is to that of its class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fairsilo.core.measuring import output_of
+from fairsilo.core.samples import Split
+from fairsilo.core.silo import Silo
+
+
+class ClassSums:
+    """Sums of features by class, and how many samples each class has, over batches as they come."""
+
+    def __init__(self, classes: int) -> None:
+        self.classes = classes
+        self.sums, self.counts = torch.zeros(()), torch.zeros(())
+
+    def add(self, features: Tensor, labels: Tensor) -> None:
+        member = F.one_hot(labels, self.classes).to(features.dtype)
+        self.sums, self.counts = self.sums.to(features), self.counts.to(features)
+        self.sums, self.counts = self.sums + member.T @ features, self.counts + member.sum(0)
+
+    def means(self) -> Tensor:
+        """Classes x features; zero for a class without a sample."""
+        return self.sums / self.counts.clamp(min=1)[:, None]
+
+
+def class_means(batches: Iterable[tuple[Tensor, Tensor]], classes: int) -> Tensor:
+    """The mean feature of each class over batches of features and labels; zero for a class without a sample."""
+    total = ClassSums(classes)
+    for features, labels in batches:
+        total.add(features, labels)
+    return total.means()
+
+
+def quality(features: Tensor, labels: Tensor, means: Tensor) -> Tensor:
+    """cos(feature, mean feature of its class); 0 for a class that the silo does not have."""
+    return F.cosine_similarity(features, means[labels], dim=1)
+
+
+@torch.no_grad()
+def features_of(silo: Silo, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of features and targets of a split, under the model held."""
+    for batch in silo.evaluation_batches(split):
+        features = output_of(silo, batch).features
+        assert features is not None
+        yield features.flatten(1), batch.targets
