@@ -13,7 +13,7 @@ from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import ModelMaker
-from fairsilo.engine.loop import Listener, silent
+from fairsilo.engine.events import Callback, silent
 from fairsilo.errors import FairsiloError
 from fairsilo.report.page import write_report
 from fairsilo.runs import compare as comparing
@@ -29,7 +29,7 @@ def run(
     experiment: Experiment | None = None,
     *,
     out: str | Path | None = None,
-    listener: Listener = silent,
+    listener: Callback = silent,
     method: str | Method | Part | None = None,
     model: str | ModelMaker | None = None,
     federation: Federation | None = None,
@@ -76,7 +76,7 @@ def run(
 
 def resume(
     folder: str | Path,
-    listener: Listener = silent,
+    listener: Callback = silent,
     *,
     method: Method | Part | None = None,
     model: ModelMaker | None = None,
@@ -110,7 +110,7 @@ def compare(
     held_out: str | Sequence[str] | None = None,
     grid: Grid | None = None,
     out: str | Path | None = None,
-    listener: Listener = silent,
+    listener: Callback = silent,
     model: str | ModelMaker | None = None,
     federation: Federation | None = None,
     **settings: Any,
