@@ -26,7 +26,7 @@ from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.parts.prototype_contrast import PrototypeContrast, prototype_contrast
 from fairsilo.models import backbones
-from fairsilo.runs.trained import Replayed
+from fairsilo.runs.replayed import Replayed
 
 SHORT = dataclasses.replace(tiny.TRAINING, rounds=2)
 

@@ -19,7 +19,25 @@ from fairsilo.errors import FairsiloError
 
 @dataclass(frozen=True)
 class Method:
-    """Parts in order. Two methods compose with `|`; an ablation is a value: `method.without(SomePart)`."""
+    """Parts in order; without any it is FedAvg. Two methods compose with `|`, and `without` leaves parts out.
+
+    Args:
+        parts: The parts; their hooks are called in this order.
+        name: What tables and pages call it.
+
+    Raises:
+        FairsiloError: A part is there twice, two parts do what only one can do, or one would have no effect.
+
+    Example:
+        >>> from fairsilo import Method, method
+        >>> both = method("fedprox(mu=0.1)") | method("fedheal")
+        >>> both.name, [part.name for part in both.parts]
+        ('fedprox(mu=0.1) | fedheal', ['proximal', 'consistency-mask', 'distance-weights'])
+        >>> both.without("proximal").parts == method("fedheal").parts
+        True
+        >>> Method().parts
+        ()
+    """
 
     parts: tuple[Part, ...] = ()
     name: str = "fedavg"

@@ -1,4 +1,4 @@
-"""Part: one idea of one paper, both halves of it, and what describes it."""
+"""Part: one idea of one paper, its silo half and its server half, and what describes it."""
 
 from __future__ import annotations
 
@@ -41,10 +41,34 @@ class About:
 
 @dataclass(frozen=True)
 class Part:
-    """One idea, both halves in one file; its fields are its hyper-parameters.
+    """One idea, with its silo half and its server half; its fields are its hyper-parameters.
 
-    A hook gets the current value and returns the next one; the default changes nothing. All hooks are called from
-    `round.py` and from nowhere else. Order of composition is order of calls.
+    A hook gets the current value and returns the next one; the default changes nothing. Hooks are called by the core,
+    in the order of composition; a part calls none itself. A part keeps nothing on itself: what it needs in a later
+    round is in `silo.memory.of(self)` or `server.memory.of(self)`.
+
+    Attributes:
+        name: Unique within a method; the key of its memory and the name in `method.without(name)`.
+        about: What describes it: paper, formula, what silos send for it, what is kept.
+        needs: What it needs of model, data, task and other parts: names of `core/needs.py`.
+        does: What other parts must know of it: names of `core/needs.py`.
+
+    Raises:
+        FairsiloError: A field has a value out of its range.
+        TypeError: A subclass names a need or an effect that does not exist.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from fairsilo import Method, Part
+        >>> @dataclass(frozen=True)
+        ... class Damped(Part):
+        ...     name = "damped"
+        ...     factor: float = 0.5
+        ...
+        ...     def step(self, server, direction):
+        ...         return self.factor * direction
+        >>> (Method() | Damped(factor=0.1)).parts[0].factor
+        0.1
     """
 
     name: ClassVar[str] = "part"

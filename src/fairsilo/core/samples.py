@@ -155,7 +155,12 @@ class Split:
         targets: N targets: class numbers, masks or floats, as the task has them.
         indices: Which samples of the storage these are (int64, as many as targets); all of them where left out.
 
+    Raises:
+        FairsiloError: Inputs and targets differ in number.
+
     Example:
+        >>> import torch
+        >>> from fairsilo import Split
         >>> split = Split(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 1]))
         >>> len(split), split.shape
         (3, (1, 8, 8))
@@ -199,6 +204,8 @@ class Split:
         """These samples, in this order: inputs (len(indices) x shape) and targets.
 
         Example:
+            >>> import torch
+            >>> from fairsilo import Split
             >>> Split(torch.arange(4.0), torch.tensor([0, 1, 0, 1])).take([3, 0])
             (tensor([3., 0.]), tensor([1, 0]))
         """
@@ -235,7 +242,24 @@ def place_of(tensor: Tensor) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class SiloData:
-    """One participant's private data."""
+    """One participant's private data.
+
+    Args:
+        name: Of the silo, unique in a federation.
+        domain: Where its samples come from, such as a hospital or a camera.
+        train: What it trains on.
+        validation: What chooses rounds and a silo's best model, and what some methods measure models on; may be empty.
+        test: What results are about; may be empty.
+
+    Example:
+        >>> import torch
+        >>> from fairsilo import SiloData, Split
+        >>> everything = Split(torch.rand(10, 3, 8, 8), torch.arange(10) % 2)
+        >>> parts = (everything.subset(range(*ends)) for ends in ((0, 6), (6, 8), (8, 10)))
+        >>> silo = SiloData("clinic-a", "hospital", *parts)
+        >>> len(silo.train), len(silo.validation), silo.test.targets.tolist()
+        (6, 2, [0, 1])
+    """
 
     name: str
     domain: str
