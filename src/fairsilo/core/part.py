@@ -84,7 +84,7 @@ class Part:
         check_fields(self, f"{self.name}.")
 
     def refuse_idle(self, because: str, *names: str) -> None:
-        """Raise FairsiloError where one of these settings was changed, though it has no effect with another."""
+        """Raise FairsiloError where one of these settings differs from its default but has no effect with another."""
         defaults = {field.name: field.default for field in fields(self)}
         for name in names:
             if getattr(self, name) != defaults[name]:
@@ -107,7 +107,7 @@ class Part:
 
     @property
     def trains_bare(self) -> bool:
-        """Whether what is sent was trained without the terms and corrections of other parts."""
+        """Whether the model that is sent was trained without the loss terms and gradient corrections of other parts."""
         return False
 
     # at construction
@@ -125,14 +125,14 @@ class Part:
         return network
 
     def modules(self, network: nn.Module) -> dict[str, nn.Module]:
-        """Auxiliary trainables beside the network (an adversary, a second head), trained with it and private."""
+        """Auxiliary modules (an adversary, a second head): trained with the network, never sent."""
         return {}
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
-        """Raise FairsiloError where this part would do nothing, or nonsense, with this model and training."""
+        """Raise FairsiloError where this part makes no sense, or has no effect, with this model and training."""
 
     def sizes(self, known: Mapping[str, int]) -> dict[str, int]:
-        """Sizes that shapes of its attachments name, from those of model and data (`Sends`)."""
+        """Sizes that the shapes of its attachments name (`Sends`), computed from those of model and data."""
         return {}
 
     # once
@@ -148,7 +148,7 @@ class Part:
         return Message()
 
     def begin(self, silo: Silo) -> None:
-        """Before local training, the received model loaded."""
+        """Before local training, when the received model is loaded."""
 
     def draw(self, silo: Silo, indices: Tensor, stream: torch.Generator) -> dict[str, Tensor]:
         """Random choices for one training batch, made before the first step from a stream of this part's own.
@@ -172,7 +172,7 @@ class Part:
         return inputs
 
     def criterion(self, silo: Silo, output: Output, batch: Batch) -> Tensor:
-        """The loss that is trained in the task's place; one owner per method."""
+        """The loss that replaces the task's; one owner per method."""
         raise NotImplementedError
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
