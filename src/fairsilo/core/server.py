@@ -67,7 +67,7 @@ class Server:
     seed: int
     exchange: Exchange
     round: int = 0
-    domains: int = 1  # how many the silos come from; the server does not know which silo has which
+    domains: int = 1  # how many the silos come from; parts are not told which silo has which
     memory: Memory = field(default_factory=Memory)
     facts: dict[str, Any] = field(default_factory=dict)  # found in this round, for other parts
     notes: list[str] = field(default_factory=list)  # said in the log with the round
