@@ -96,13 +96,25 @@ def _check_names(names: Sequence[str], objects: Objects) -> None:
 
 @dataclass(frozen=True)
 class Comparison:
+    """Finished runs side by side.
+
+    Attributes:
+        folder: Where the runs and `comparison.json` are.
+        methods: The methods' texts; the others are compared with the first.
+        held_out: The held-out domains, one run each.
+        seeds: Of the runs.
+        cells: One dictionary per run: method, held_out, seed, summary, folder (below `folder`) and model.
+        grid: Rows and columns, where the methods are their compositions.
+        settings: What all runs have in common.
+    """
+
     folder: Path
     methods: tuple[str, ...]
     held_out: tuple[str, ...]
     seeds: tuple[int, ...]
     cells: tuple[dict[str, Any], ...]
     grid: Grid | None = None
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # what all runs have in common
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         content = dataclasses.asdict(self)

@@ -58,7 +58,15 @@ def no_page(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: its folder, its three answers, and the baseline's where one was trained beside it."""
+    """A finished run.
+
+    Attributes:
+        folder: The run folder.
+        method: The method's name.
+        summary: What `summary.json` holds: `generalisation`, `personalisation`, `fairness`, one entry of `silos` per
+            silo, the `rounds` they are read from and the rule that selected them.
+        baseline: The same of the method that was trained beside it, where there is one.
+    """
 
     folder: Path
     method: str
