@@ -22,9 +22,10 @@ from fairsilo.core.samples import Split
 from fairsilo.core.silo import prepare
 from fairsilo.data.federation import Federation, pooled
 from fairsilo.engine.base import Engine
+from fairsilo.engine.events import Event
 from fairsilo.engine.features import Prepared, Shelf, keep_features
 from fairsilo.engine.host import Blueprint
-from fairsilo.engine.loop import Event, History, Loop
+from fairsilo.engine.loop import History, Loop
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError

@@ -20,8 +20,8 @@ from fairsilo.core.part import Part
 from fairsilo.core.silo import Silo
 from fairsilo.data.federation import Federation
 from fairsilo.engine.base import Engine
+from fairsilo.engine.events import Event
 from fairsilo.engine.host import Blueprint
-from fairsilo.engine.loop import Event
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError

@@ -27,7 +27,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.methods.contrasts import prototype_contrast
 from fairsilo.methods.parts.prototype_contrast import PrototypeContrast
 from fairsilo.models import backbones
-from fairsilo.runs.trained import Replayed
+from fairsilo.runs.replayed import Replayed
 
 SHORT = dataclasses.replace(tiny.TRAINING, rounds=2)
 

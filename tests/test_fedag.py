@@ -36,8 +36,9 @@ from fairsilo.data.newcomer import read_newcomer
 from fairsilo.data.packed import write_packed
 from fairsilo.data.synthetic import bad_ones, make_synthetic, prompt
 from fairsilo.engine.base import Engine
+from fairsilo.engine.events import Callback, Event, silent
 from fairsilo.engine.host import Blueprint
-from fairsilo.engine.loop import Event, History, Listener, Loop, silent
+from fairsilo.engine.loop import History, Loop
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
@@ -102,7 +103,7 @@ def loop_of(
     training: TrainSettings = TRAINING,
     *,
     folder: Path | None = None,
-    listener: Listener = silent,
+    listener: Callback = silent,
     engine: Callable[[Blueprint, Federation], Engine] = Sequential,
 ) -> Loop:
     plan = tiny.plan(how, training, classes=silos.classes)

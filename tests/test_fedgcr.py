@@ -24,8 +24,9 @@ from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.server import Updates
 from fairsilo.core.silo import Memory, Silo
 from fairsilo.data.federation import Federation
+from fairsilo.engine.events import Callback, Event, silent
 from fairsilo.engine.host import Blueprint
-from fairsilo.engine.loop import Event, History, Listener, Loop, silent
+from fairsilo.engine.loop import History, Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.contrasts import feature_contrast, group_contrast
@@ -88,7 +89,7 @@ def run(
     vit: str,
     people: Federation,
     folder: Path | None = None,
-    listener: Listener = silent,
+    listener: Callback = silent,
     **training: Any,
 ) -> tuple[History, Loop]:
     blueprint = plan(how, vit, **training)

@@ -20,7 +20,7 @@ from rich.console import Console
 import tiny
 from fairsilo.cli.progress import ProgressListener
 from fairsilo.data.federation import Federation
-from fairsilo.engine.loop import Event
+from fairsilo.engine.events import Event
 from fairsilo.engine.processes import Worker
 from fairsilo.report.figures.files import write_figure
 from fairsilo.report.page import write_report

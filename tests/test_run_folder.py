@@ -16,6 +16,7 @@ from fairsilo.core.files import read_tree, write_tree
 from fairsilo.core.vectors import FlatModel, Layout, Slot
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.seen import write_seen
 
 
 @pytest.fixture
@@ -271,6 +272,9 @@ def test_files_are_on_the_disk_before_they_take_their_name(
         "move server-000001.safetensors",
         "sync checkpoint",
     ]
+    calls.clear()
+    write_seen(run_folder.folder, tiny.federation())
+    assert calls == ["sync .seen.safetensors.part", "move seen.safetensors", f"sync {run_folder.folder.name}"]
 
 
 def test_a_damaged_checkpoint_is_named(run_folder: RunFolder) -> None:

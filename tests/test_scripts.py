@@ -15,7 +15,7 @@ from fairsilo import config
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.data.federation import Federation
-from fairsilo.engine.loop import Event
+from fairsilo.engine.events import Event
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.lock import locked
 from fairsilo.runs.setup import read_experiment

@@ -16,7 +16,7 @@ from fairsilo.core.samples import SiloData, Split
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
 from fairsilo.data.describe import describe, notes_of
 from fairsilo.data.federation import Federation, federate
-from fairsilo.engine.loop import Event
+from fairsilo.engine.events import Event
 from fairsilo.errors import FairsiloError
 
 CLASSES = ("benign", "malignant")

@@ -20,17 +20,21 @@ import test_cli
 import tiny
 from fairsilo import api
 from fairsilo.core.output import Output
+from fairsilo.core.samples import Split
 from fairsilo.core.silo import prepare
-from fairsilo.data.dataset import TEST, TRAIN, VALIDATION, Dataset, Domain
+from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
 from fairsilo.data.newcomer import read_images, read_newcomer
 from fairsilo.data.packed import write_packed
 from fairsilo.errors import FairsiloError
 from fairsilo.models.clip_networks import AdapterBank
+from fairsilo.runs import replayed
 from fairsilo.runs import trained as using
 from fairsilo.runs.folder import RunFolder
 from tiny_backbones import write_clip
 
-Trained, Replayed = (partial(one, trust=True) for one in (using.Trained, using.Replayed))  # tiny:TinyNet is named code
+Trained, Replayed = (
+    partial(one, trust=True) for one in (using.Trained, replayed.Replayed)
+)  # tiny:TinyNet is named code
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -117,6 +121,20 @@ def test_evaluating_the_unseen_domain_again_gives_the_same_numbers(run: Path, pa
     assert (found["loss"], found["metric"], found["samples"]) == (expected["loss"], expected["metric"], 48)
 
 
+def test_samples_may_be_a_split(run: Path, packed: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "r")
+    trained = Trained(tmp_path / "r")
+    domain = read_newcomer(str(packed), trained.classes, trained.size)["stamp"]
+    split = Split(domain.inputs, domain.targets)
+    assert trained.evaluate({"x": split}) == trained.evaluate({"x": domain})
+    undecided = dataclasses.replace(domain, split=torch.full_like(domain.split, UNDECIDED))
+    found, expected = trained.personalise("one", split), trained.personalise("two", undecided)
+    assert found["samples"] == expected["samples"]
+    assert found["global"] != found["personal"]
+    with pytest.raises(FairsiloError, match="the images are 3x4x4, and the model was trained on 3x8x8"):
+        trained.evaluate({"x": Split(torch.zeros(2, 3, 4, 4), torch.zeros(2, dtype=torch.long))})
+
+
 def test_samples_that_the_run_has_seen_are_counted(run: Path, packed: Path, pictures: Path) -> None:
     """Half of each domain was trained on and a quarter used for validation; the held-out one and a clinic are new."""
     trained = Trained(run)
@@ -178,6 +196,7 @@ def test_any_run_can_be_adapted_afterwards(run: Path, packed: Path, tmp_path: Pa
     rows = trained.evaluate(read_newcomer(str(packed), trained.classes, None), adapt="dsbn")
     found = next(row for row in rows if (row["domain"], row["model"]) == ("stamp", "adapted"))
     assert found["loss"] == pytest.approx(last(composed, "stamp", "adapted")["loss"], rel=1e-6)
+    assert trained.adapt({"stamp": read_newcomer(str(packed), trained.classes, None)["stamp"]}, "dsbn")[1] == found
     # and a run that adapts one way can be adapted another way
     other = Trained(composed).evaluate(read_newcomer(str(packed), trained.classes, None), adapt="tent")
     assert {row["model"] for row in other} == {"global", "adapted"}

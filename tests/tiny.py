@@ -24,9 +24,10 @@ from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.server import Server, Updates
 from fairsilo.data.federation import Federation, pooled
 from fairsilo.engine.base import Engine
+from fairsilo.engine.events import Callback, silent
 from fairsilo.engine.features import keep_features
 from fairsilo.engine.host import Blueprint
-from fairsilo.engine.loop import History, Listener, Loop, silent
+from fairsilo.engine.loop import History, Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.text import method
@@ -91,7 +92,7 @@ def run(
     *,
     seed: int = 0,
     folder: Path | None = None,
-    listener: Listener = silent,
+    listener: Callback = silent,
     wrap: Callable[[Engine], Engine] = lambda engine: engine,
     engine: Callable[[Blueprint, Federation], Engine] | None = None,
     server_data: Split | None = None,

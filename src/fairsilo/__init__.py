@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairsilo.core.part import Part
     from fairsilo.core.samples import SiloData, Split
     from fairsilo.data.federation import Federation
-    from fairsilo.engine.loop import Event, Listener
+    from fairsilo.engine.events import Event, Listener
     from fairsilo.errors import FairsiloError
     from fairsilo.methods.text import method
     from fairsilo.runs.trained import Trained
@@ -36,8 +36,8 @@ _HOMES = {
     "SiloData": "fairsilo.core.samples",
     "Federation": "fairsilo.data.federation",
     "Trained": "fairsilo.runs.trained",
-    "Event": "fairsilo.engine.loop",
-    "Listener": "fairsilo.engine.loop",
+    "Event": "fairsilo.engine.events",
+    "Listener": "fairsilo.engine.events",
     "FairsiloError": "fairsilo.errors",
 }
 __all__ = [

@@ -13,7 +13,7 @@ from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import ModelMaker
-from fairsilo.engine.loop import Listener, silent
+from fairsilo.engine.events import Callback, silent
 from fairsilo.errors import FairsiloError
 from fairsilo.report.page import write_report
 from fairsilo.runs import compare as comparing
@@ -29,7 +29,7 @@ def run(
     experiment: Experiment | None = None,
     *,
     out: str | Path | None = None,
-    listener: Listener = silent,
+    listener: Callback = silent,
     method: str | Method | Part | None = None,
     model: str | ModelMaker | None = None,
     federation: Federation | None = None,
@@ -40,7 +40,7 @@ def run(
     Args:
         experiment: All settings at once; or give them by name.
         out: The run folder; by default one below `runs/`, named after method and data.
-        listener: Called with every event of the run.
+        listener: A `Listener`, or any function of an `Event`.
         method: A text such as `"fedprox(mu=0.1) | fedheal"`, a method or part of your own, or `"package:Part"`.
         model: The name of a network, `"package:function"`, or a function of (classes, channels) that returns a
             `torch.nn.Module`.
@@ -48,15 +48,19 @@ def run(
         **settings: Settings by their last word (`rounds=5`) or group (`data={"folder": ...}`).
 
     Returns:
-        The run's folder and its summary: generalisation, personalisation and fairness.
+        The run's `folder`, its `method` and its `summary`: generalisation, personalisation and fairness.
 
     Raises:
         FairsiloError: Something cannot be run as asked; one sentence says what, and nothing is written.
+        StoppedError: Fewer silos than the quorum answered, or the model is no longer finite. It is a FairsiloError.
 
     Example:
-        >>> import fairsilo, tempfile
-        >>> result = fairsilo.run(method="fedavg", rounds=1, epochs=1, domains=["scan", "print"],
-        ...                       out=tempfile.mkdtemp())
+        >>> import fairsilo, tempfile, torch
+        >>> split = fairsilo.Split(torch.rand(12, 1, 8, 8), torch.arange(12) % 2)
+        >>> a, b, c = (fairsilo.SiloData(name, name, split, split, split) for name in "abc")
+        >>> people = fairsilo.Federation("toy", ("no", "yes"), (a, b), unseen=(c,))
+        >>> result = fairsilo.run(federation=people, method="fedprox(mu=0.1)", rounds=1, epochs=1,
+        ...                       out=tempfile.mkdtemp(), engine={"name": "sequential"})
         >>> 0 <= result.summary["generalisation"]["mean"] <= 1
         True
     """
@@ -76,7 +80,7 @@ def run(
 
 def resume(
     folder: str | Path,
-    listener: Listener = silent,
+    listener: Callback = silent,
     *,
     method: Method | Part | None = None,
     model: ModelMaker | None = None,
@@ -87,14 +91,35 @@ def resume(
 
     Args:
         folder: The run folder.
-        listener: Called with every event of the run.
+        listener: A `Listener`, or any function of an `Event`.
         method: The method, where the run was given one of your own that has no name elsewhere.
         model: The function that makes the network, where the run was given one.
         federation: The silos, where the run was given them.
         trust: Import the code that the folder names as `package:name`.
 
+    Returns:
+        As `run`. A run that is finished already is read, not trained again.
+
     Raises:
-        FairsiloError: There is no run, another process is at it, or it needs an object that is not given.
+        FairsiloError: There is no run, another process is at it, it names code to import without `trust`, or it
+            needs an object that is not given.
+
+    Example:
+        >>> import fairsilo, tempfile, torch
+        >>> split = fairsilo.Split(torch.rand(12, 1, 8, 8), torch.arange(12) % 2)
+        >>> silos = tuple(fairsilo.SiloData(name, name, split, split, split) for name in "ab")
+        >>> people = fairsilo.Federation("toy", ("no", "yes"), silos)
+        >>> def interrupt(event):
+        ...     if event.kind == "opened" and event.round == 2:
+        ...         raise KeyboardInterrupt
+        >>> folder = tempfile.mkdtemp()
+        >>> try:
+        ...     fairsilo.run(federation=people, method="fedavg", rounds=2, epochs=1, out=folder, listener=interrupt,
+        ...                  engine={"name": "sequential"})
+        ... except KeyboardInterrupt:
+        ...     result = fairsilo.resume(folder, federation=people)
+        >>> result.summary["rounds"]
+        [2]
     """
     methods = {} if method is None else {as_method(method).name: as_method(method)}
     return running.resume(
@@ -110,7 +135,7 @@ def compare(
     held_out: str | Sequence[str] | None = None,
     grid: Grid | None = None,
     out: str | Path | None = None,
-    listener: Listener = silent,
+    listener: Callback = silent,
     model: str | ModelMaker | None = None,
     federation: Federation | None = None,
     **settings: Any,
@@ -124,10 +149,26 @@ def compare(
         held_out: Domains that are left out in turn, or `"all"`.
         grid: Rows and columns whose compositions are compared, in place of `methods`.
         out: The folder; cells that are finished there are not run again.
-        listener: Called with every event of every run.
+        listener: A `Listener`, or any function of an `Event`; it hears of every run.
         model: As for `run`.
         federation: As for `run`.
         **settings: As for `run`.
+
+    Returns:
+        The `folder` and one of `cells` per run: method, held_out, seed, summary and folder.
+
+    Raises:
+        FairsiloError: A method is named twice, a cell holds a run with other settings, or as for `run`.
+
+    Example:
+        >>> import fairsilo, tempfile, torch
+        >>> split = fairsilo.Split(torch.rand(12, 1, 8, 8), torch.arange(12) % 2)
+        >>> a, b, c = (fairsilo.SiloData(name, name, split, split, split) for name in "abc")
+        >>> people = fairsilo.Federation("toy", ("no", "yes"), (a, b), unseen=(c,))
+        >>> found = fairsilo.compare(["fedavg", "fedprox(mu=0.1)"], federation=people, seeds=[0, 1], rounds=1, epochs=1,
+        ...                          out=tempfile.mkdtemp(), engine={"name": "sequential"})
+        >>> [(cell["method"], cell["seed"]) for cell in found.cells]
+        [('fedavg', 0), ('fedavg', 1), ('fedprox(mu=0.1)', 0), ('fedprox(mu=0.1)', 1)]
     """
     named = [named_method(one) for one in methods]
     names = [text for text, _ in named] or list(grid.methods if grid else ())
@@ -156,5 +197,21 @@ def load(
         method: The method, where the run was given one of your own that has no name elsewhere.
         model: The function that makes the network, where the run was given one.
         trust: Import the code that the folder names as `package:name`.
+
+    Returns:
+        The trained models, with `predict`, `evaluate`, `adapt`, `personalise` and `attention`.
+
+    Raises:
+        FairsiloError: As for `Trained`.
+
+    Example:
+        >>> import fairsilo, tempfile, torch
+        >>> split = fairsilo.Split(torch.rand(12, 1, 8, 8), torch.arange(12) % 2)
+        >>> silos = tuple(fairsilo.SiloData(name, name, split, split, split) for name in "ab")
+        >>> people = fairsilo.Federation("toy", ("no", "yes"), silos)
+        >>> result = fairsilo.run(federation=people, method="fedavg", rounds=1, epochs=1, out=tempfile.mkdtemp(),
+        ...                       engine={"name": "sequential"})
+        >>> fairsilo.load(result.folder).predict(torch.rand(3, 1, 8, 8)).argmax(1).shape
+        torch.Size([3])
     """
     return Trained(folder, method=method, model=model, trust=trust)

@@ -7,7 +7,16 @@ from difflib import get_close_matches
 
 
 class FairsiloError(Exception):
-    """Bad input: one sentence that names the field or file, the value and what would be right (exit code 2)."""
+    """Bad input: one sentence that names the field or file, the value and what would be right (exit code 2).
+
+    Example:
+        >>> import fairsilo
+        >>> try:
+        ...     fairsilo.method("fedprx")
+        ... except fairsilo.FairsiloError as problem:
+        ...     print("refused")
+        refused
+    """
 
 
 class UnknownSettingError(FairsiloError):

@@ -36,7 +36,8 @@ from fairsilo.core.task import Ending, Measure
 from fairsilo.core.vectors import BUFFER, COUNTER, PARAMETER, FlatModel, Layout, Slot, gram
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
-from fairsilo.engine.loop import Event, Loop
+from fairsilo.engine.events import Event
+from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.methods import received_loss, simplex
 from fairsilo.methods.alignment import coral, deep_coral, mmd

@@ -29,8 +29,9 @@ import tiny_backbones
 from fairsilo.config import EvaluateSettings, TrainSettings
 from fairsilo.data.federation import Federation, pooled
 from fairsilo.engine.base import Engine
+from fairsilo.engine.events import Callback, Event, silent
 from fairsilo.engine.features import keep_features
-from fairsilo.engine.loop import Event, Listener, Loop, silent
+from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.text import method
@@ -54,7 +55,7 @@ def made(
     training: TrainSettings | None = None,
     people: Federation | None = None,
     *,
-    listener: Listener = silent,
+    listener: Callback = silent,
     wrap: Callable[[Engine], Engine] = lambda engine: engine,
     strict: bool = True,
     every: int = 1,

@@ -16,8 +16,9 @@ from fairsilo.core.messages import MODEL, Exchange, Failure, Message, Reply
 from fairsilo.core.round import open_evaluation, open_round
 from fairsilo.data.federation import Federation
 from fairsilo.engine.base import Engine
+from fairsilo.engine.events import Event
 from fairsilo.engine.host import Blueprint
-from fairsilo.engine.loop import Event, Loop
+from fairsilo.engine.loop import Loop
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.errors import QuorumError, StoppedError
 from fairsilo.methods.text import method

@@ -29,7 +29,7 @@ def figure(
     from fairsilo.report.figures.files import figures_of, options_of, write_figure
     from fairsilo.report.figures.registry import FIGURES
     from fairsilo.report.page import write_report
-    from fairsilo.runs.trained import Replayed
+    from fairsilo.runs.replayed import Replayed
 
     names = list(FIGURES) if name == "all" else [name]
     chosen = {one: options_of(one, options or ()) for one in names}

@@ -7,10 +7,10 @@ import time
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fairsilo.engine.loop import Event
+from fairsilo.engine.events import Event, Listener
 
 
-class ProgressListener:
+class ProgressListener(Listener):
     """Shows round, silo, loss and time left of the method under way."""
 
     def __init__(self, console: Console, quiet: bool = False) -> None:
@@ -30,7 +30,7 @@ class ProgressListener:
             console=console,
             disable=quiet or not console.is_terminal,
         )
-        self.task = None if quiet else self.bar.add_task("", total=1, doing="", visible=False)
+        self.task = self.bar.add_task("", total=1, doing="", visible=False)
 
     def __enter__(self) -> ProgressListener:
         self.bar.start()
@@ -40,33 +40,32 @@ class ProgressListener:
         self.bar.stop()
 
     def __call__(self, event: Event) -> None:
-        if self.quiet or self.task is None:
-            return
-        if event.kind == "method":
-            self.method = event.text
-            self.bar.reset(self.task, total=event.rounds, description=event.text, doing="", visible=True)
-        elif event.kind == "note":
-            self._say(f"{self.method}: {event.text}")
-        elif event.kind == "start":
-            self.bar.update(self.task, completed=event.round)
-            self.begun = time.perf_counter()
-        elif event.kind == "reply":
-            self._reply(event)
-        elif event.kind == "failed":
-            self._say(f"round {event.round}: silo {event.silo} left out ({event.text})")
-        elif event.kind == "round":
-            self.bar.update(self.task, completed=event.round)
-            self._line(event)
+        if not self.quiet:
+            super().__call__(event)
 
-    def _reply(self, event: Event) -> None:
+    def on_method(self, event: Event) -> None:
+        self.method = event.text
+        self.bar.reset(self.task, total=event.rounds, description=event.text, doing="", visible=True)
+
+    def on_note(self, event: Event) -> None:
+        self._say(f"{self.method}: {event.text}")
+
+    def on_start(self, event: Event) -> None:
+        self.bar.update(self.task, completed=event.round)
+        self.begun = time.perf_counter()
+
+    def on_reply(self, event: Event) -> None:
         doing = f"{event.text} {event.silo}"
         if event.text == "train" and event.loss is not None:
             self.losses[event.silo] = event.loss
             doing += f", loss {event.loss:.3f}"
-        assert self.task is not None
         self.bar.update(self.task, doing=doing)
 
-    def _line(self, event: Event) -> None:
+    def on_failed(self, event: Event) -> None:
+        self._say(f"round {event.round}: silo {event.silo} left out ({event.text})")
+
+    def on_round(self, event: Event) -> None:
+        self.bar.update(self.task, completed=event.round)
         if event.text:
             self._say(f"{self.method}, round {event.round}: {event.text}")
         if not self.console.is_terminal:

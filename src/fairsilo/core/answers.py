@@ -1,4 +1,4 @@
-"""What a silo answers: one function per kind of exchange. With local.py and measuring.py, the silo half of a round."""
+"""The silo half of a round: one function per kind of exchange. local.py trains, measuring.py measures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ SAVED = "saved"  # the scratch entry with the silo's own models, to be saved as 
 
 
 def train_silo(silo: Silo) -> Message:
-    """Local training from the received model; returns the change of it and what the parts attach."""
+    """Train locally from the received model.
+
+    Returns:
+        The change of the model (`model`, the wire layout), the number of samples, the mean loss, and what parts attach.
+    """
     method = silo.method
     silo.load(silo.message.tensors[MODEL])
     for begin in method.hooks("begin"):
@@ -42,14 +46,14 @@ def train_silo(silo: Silo) -> Message:
 
 
 def _refuse_diverged(silo: Silo, update: Message) -> None:
-    """Nothing that is not finite is sent or remembered: a step that diverged fails, and leaves no trace."""
+    """Raise where the update or the memory holds a NaN or an infinity: neither is then sent or kept."""
     kept = (value for entries in silo.memory.values() for value in entries.values() if isinstance(value, Tensor))
     if not all(finite(tensor) for tensor in (*update.tensors.values(), *kept) if tensor.is_floating_point()):
         raise FloatingPointError("local training diverged: the model is no longer finite")
 
 
 def _personal_results(silo: Silo, update: Message) -> None:
-    """Measure the silo's own model at home; hand it over for saving, where asked, as the last one and as the best."""
+    """Measure the silo's own model on its data; where asked, hand it over to be saved as the last and the best one."""
     asked = silo.message.numbers
     if not asked.get("evaluate") and not asked.get("save"):
         return
@@ -70,7 +74,7 @@ def _personal_results(silo: Silo, update: Message) -> None:
 
 
 def _is_best(silo: Silo, found: Measure) -> bool:
-    """Whether the silo's own model never was better on its validation data; remembered by the silo."""
+    """Whether this is the silo's best own model so far by its validation data; the silo remembers the best result."""
     kept = silo.memory.setdefault("silo", {})
     best = kept.get("best")
     rank = silo.task.reported.rank
@@ -94,10 +98,10 @@ def adapt_silo(silo: Silo) -> Message:
     """Adapt the model sent to the test inputs of this silo, without labels, and score what it predicts."""
     silo.load(silo.message.tensors[MODEL])
     split = silo.data.test
-    order = torch.randperm(len(split), generator=silo.stream("adapt"))  # files often come sorted by class
+    order = torch.randperm(len(split), generator=silo.stream("adapt"))  # files are often sorted by class
 
     def batches(size: int) -> Iterator[Tensor]:
-        # of even sizes: a last batch of one sample has no statistics
+        # of even sizes: BatchNorm has no statistics for a last batch of one sample
         for indices in order.tensor_split(math.ceil(len(order) / size)):
             yield seen(silo, silo.batch(split, indices), False)
 
@@ -127,7 +131,7 @@ def probe_silo(silo: Silo) -> Message:
 
 
 def share_silo(silo: Silo) -> Message:
-    """Let the one part that asked answer, from the silo's data or with what it is given to keep."""
+    """Let the part that asked answer, from the silo's data or its memory."""
     wanted = silo.message.numbers["part"]
     part = next(part for part in silo.method.parts if part.name == wanted)
     answer: Message = part.share(silo, silo.message)

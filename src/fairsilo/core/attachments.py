@@ -1,6 +1,7 @@
-"""What silos send, as a declaration: the sentence a user reads, the screening of replies, what the server sees, bytes.
+"""What silos send, declared: the source of the sentence a user reads, the screening of replies, and sizes in bytes.
 
-Every part lists the tensors and numbers that its `finish` attaches and its `share` answers. Nothing else passes.
+Every part lists the tensors and numbers that its `finish` attaches and its `share` answers. A reply with anything else
+is refused.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ class Sends:
 
     Args:
         name: Its key in the message.
-        words: What a user reads about it. Attachments with the same words are said once; those without are not said.
-        shape: `number`; a stretch of the model's vector (`shared`: its shared trainable tensors, `parameters`: all
+        words: What a user reads about it. Attachments with the same words are listed once; those without are not.
+        shape: `number`; a range of the model's vector (`shared`: its shared trainable tensors, `parameters`: all
             trainable tensors that are sent, `wire`: everything that is sent); or a tuple of sizes. A size is a number
             or a name: `classes`, `features`, `channels`, `height`, `width`, `synthetic`, or one that the part's `sizes`
-            gives. A name that nobody gives is free, and the same within one reply.
+            gives. A name without a size is free, and has one size within a reply.
         dtype: `model`, the model's own; `float`, any floating point; `float64`; `int`.
         per: What the server uses: each silo's own (`silo`), or a `mean` or `sum` over the silos.
         exchange: The exchange that carries it: `train`, `share`, `probe`; anything else is outside the rounds.
@@ -70,11 +71,11 @@ class Sends:
 
 EACH_UPDATE = Sends(MODEL, shape=WIRE)  # of a part whose `collect`, `weights` or `combine` looks at single updates
 
-Group = tuple[Sends, ...]  # comes whole or, where its members are optional, not at all
+Group = tuple[Sends, ...]  # sent together or, where all are optional, not at all
 
 
 def measured(key: str, task: Task | None, optional: str = "") -> list[Group]:
-    """One measurement of a model: loss, reported metric and samples; and what else the task finds."""
+    """One measurement of a model: loss, reported metric and samples, and the other metrics of the task."""
     loss, metric = (Sends(f"{key}{what}", optional=optional) for what in ("loss", "metric"))
     samples = Sends(f"{key}samples", dtype="int", optional=optional, least=1)
     if task is None:
@@ -122,7 +123,7 @@ def expected(kind: str, asked: Message, parts: Iterable[Declaring], task: Task |
 
 
 class Declaring(Protocol):
-    """A part, as far as what it sends is concerned."""
+    """What this module needs of a part."""
 
     @property
     def name(self) -> str: ...
@@ -132,7 +133,7 @@ class Declaring(Protocol):
 
 
 def extents(one: Sends, layout: Layout, sizes: Mapping[str, int]) -> tuple[int | str, ...]:
-    """The shape of an attachment; a size that nobody gives stays a name."""
+    """The shape of an attachment; a size that is not known stays a name."""
     if isinstance(one.shape, tuple):
         return tuple(sizes.get(size, size) if isinstance(size, str) else size for size in one.shape)
     lengths = {SHARED: layout.shared, PARAMETERS: layout.parameters, WIRE: layout.size}

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, even after a power failure; trees of tensors in safetensors, never pickles."""
+"""Atomic, synced writes that survive a power failure; nested dictionaries of tensors as safetensors, never pickles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Tree = Mapping[str, Any]
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Write a file under the name that is yielded; it takes the place of `path` when it is complete and on the disk."""
+    """Write a file under the name that is yielded; it replaces `path` when it is complete and synced to the disk."""
     beside = path.with_name(f".{path.name}.part")
     yield beside
     sync(beside)
@@ -33,7 +33,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or what a folder lists, is on the disk."""
+    """fsync a file or a folder (its list of names)."""
     if path.is_dir() and os.name != "posix":
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -46,7 +46,7 @@ def sync(path: Path) -> None:
 def model_path(folder: Path, name: Sequence[str]) -> Path:
     """Where a model lies below a folder; `name` gives folders and file.
 
-    Silo names are free text: whatever could leave the folder is written as %2F and the like.
+    Silo names are free text: characters such as `/` are escaped (%2F), so that no file lies outside the folder.
     """
     *folders, leaf = name
     return folder.joinpath(*folders, f"{quote(leaf, safe=' ')}.safetensors")
@@ -61,7 +61,7 @@ def write_model(path: Path, vector: Tensor, layout: Layout) -> None:
 
 
 def _save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
-    """As safetensors; a full disk is an `OSError` of the system here as everywhere else."""
+    """Save as safetensors; an error of the system, such as a full disk, is raised as an `OSError`."""
     try:
         save_file(tensors, path, metadata=metadata)
     except SafetensorError as problem:

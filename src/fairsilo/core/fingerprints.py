@@ -1,4 +1,4 @@
-"""A sample by 64 bits of its content: enough to recognise it, nothing to restore it from."""
+"""A sample as 64 bits of a hash of its content: enough to recognise it, not enough to restore it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from fairsilo.core.samples import Split
 def fingerprints(split: Split) -> Tensor:
     """One number per sample (int64, as many as samples), the same for the same input wherever it lies.
 
-    It depends on the numbers of the input, their type and its shape, and on nothing else: not on the target, which a
-    copy of a sample may lack.
+    It depends on the values, type and shape of the input alone, not on the target: a copy of a sample may have none.
     """
     head = hashlib.blake2b(repr((split.shape, split.dtype)).encode(), digest_size=8)
     found = []

@@ -1,4 +1,4 @@
-"""What a silo and the server know of the method they carry out: enough to call its hooks, and no rule of it."""
+"""What `Silo` and `Server` need of a method: protocols, so that neither imports `Method` or `Part`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fairsilo.core.attachments import Sends
 
 
 class Named(Protocol):
-    """A part, as far as memories are concerned."""
+    """A part, as the key of a memory."""
 
     @property
     def name(self) -> str: ...
 
 
 class Hooks(Protocol):
-    """A method, seen from the exchanges that call its hooks."""
+    """What the code that calls hooks needs of a method."""
 
     @property
     def name(self) -> str: ...

@@ -1,4 +1,4 @@
-"""A silo's model put to its data: what the network sees, what it predicts, how good that is."""
+"""Evaluating the model that a silo holds on its data: inputs, predictions, loss and metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def measure(silo: Silo, split: str) -> Measure:
 
 
 def output_of(silo: Silo, batch: Batch) -> Output:
-    """What the model held makes of a batch, as at evaluation."""
+    """The output of the held model for a batch, with inputs as at evaluation."""
     return silo.forward(seen(silo, batch, False))
 
 
@@ -58,7 +58,7 @@ def read_measure(message: Message, key: str) -> Measure:
 
 
 def row_of(found: Measure) -> dict[str, Any]:
-    """A measure as part of a row of results; what a task does not have is left out."""
+    """A measure as a dictionary for a row of results; empty metrics and counts are left out."""
     row: dict[str, Any] = {"loss": found.loss, "metric": found.metric, "samples": found.samples}
     if found.metrics:
         row["metrics"] = dict(found.metrics)
@@ -68,7 +68,7 @@ def row_of(found: Measure) -> dict[str, Any]:
 
 
 def seen(silo: Silo, batch: Batch, training: bool) -> Tensor:
-    """What the network sees of a batch."""
+    """The inputs of a batch after the parts' `inputs` hooks: what the network sees."""
     inputs = batch.inputs
     for change in silo.method.hooks("inputs"):
         inputs = change(silo, inputs, batch, training)

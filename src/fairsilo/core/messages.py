@@ -1,4 +1,4 @@
-"""What travels between server and silos: tensors and plain numbers under names, never pickles."""
+"""What is sent between server and silos: tensors and plain numbers by name, never pickles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 Number: TypeAlias = float | int | str | bool
 
-SHOWN = ".shown."  # in the key of a number (part.shown.label): it stands in the round's record, for the reader alone
+SHOWN = ".shown."  # in the key of a number (part.shown.label) that is only written into the round's record
 MODEL = "model"  # the key of the model's vector, down (the model) and up (the change of it)
 
 
@@ -44,9 +44,9 @@ class Failure:
 
 @dataclass(frozen=True)
 class Request:
-    """One exchange asked of one silo; with the memory the silo had before it, the answer is always the same.
+    """One silo's share of an exchange. Request and memory determine the answer.
 
-    `run`, `round` and `number` (of the exchange within the round) tell a repeated request from a new one.
+    `run`, `round` and `number` (of the exchange within the round) identify it, so that a repeated one is recognised.
     """
 
     kind: str
@@ -72,7 +72,7 @@ class Exchange:
 
     @property
     def silos(self) -> list[str]:
-        """Whom it asks, in name order: the order in which answers count, whatever order they come in."""
+        """The silos asked, in name order: replies are processed in this order, not in the order of arrival."""
         return sorted(self.messages)
 
     def request(self, silo: str) -> Request:
@@ -88,7 +88,7 @@ class Reply:
 
 
 def digest(tree: object) -> str:
-    """A fingerprint of nested dictionaries, lists, tensors and plain values: equal content, equal text."""
+    """SHA-256 of nested dictionaries, lists, tensors and plain values, independent of the order of keys."""
     found = hashlib.sha256()
     for piece in _pieces(tree):
         found.update(piece)

@@ -1,4 +1,4 @@
-"""Method: parts composed, with the checks that refuse nonsense."""
+"""Method: a composition of parts, with the checks that refuse combinations that make no sense."""
 
 from __future__ import annotations
 
@@ -19,7 +19,25 @@ from fairsilo.errors import FairsiloError
 
 @dataclass(frozen=True)
 class Method:
-    """Parts in order. Two methods compose with `|`; an ablation is a value: `method.without(SomePart)`."""
+    """Parts in order; without any it is FedAvg. Two methods compose with `|`, and `without` leaves parts out.
+
+    Args:
+        parts: The parts; their hooks are called in this order.
+        name: What tables and pages call it.
+
+    Raises:
+        FairsiloError: A part is there twice, two parts do what only one can do, or one would have no effect.
+
+    Example:
+        >>> from fairsilo import Method, method
+        >>> both = method("fedprox(mu=0.1)") | method("fedheal")
+        >>> both.name, [part.name for part in both.parts]
+        ('fedprox(mu=0.1) | fedheal', ['proximal', 'consistency-mask', 'distance-weights'])
+        >>> both.without("proximal").parts == method("fedheal").parts
+        True
+        >>> Method().parts
+        ()
+    """
 
     parts: tuple[Part, ...] = ()
     name: str = "fedavg"
@@ -54,7 +72,7 @@ class Method:
                 )
 
     def _refuse_pairs(self) -> None:
-        """Parts that would read something else than they think, or be without effect, beside another."""
+        """Refuse pairs of parts of which one would misread the other's data or have no effect."""
         for clash in CLASHES:
             for other in self.doing(clash.does):
                 for part in self.parts:
@@ -70,7 +88,7 @@ class Method:
                 )
 
     def _refuse_undeclared(self) -> None:
-        """A part whose hooks get single updates must say so: what is declared is what the server is given."""
+        """Refuse a part whose hooks get single updates and that does not declare it."""
         for hook in ("collect", "weights", "combine"):
             for part in self.owners(hook):
                 if not any(one.is_single_update for one in part.about.sends):
@@ -97,7 +115,7 @@ class Method:
         return [part for part in self.parts if getattr(type(part), hook) is not getattr(Part, hook)]
 
     def hooks(self, hook: str) -> tuple[Callable[..., Any], ...]:
-        """The bound hooks of the parts that define it, in order; a part that decides the weights comes last there."""
+        """The bound hooks of the parts that define it, in order; in `weights` the part that decides them comes last."""
         cache: dict[str, tuple[Callable[..., Any], ...]] = self.__dict__["_hooks"]
         if hook not in cache:
             owners = self.owners(hook)
@@ -137,8 +155,7 @@ class Method:
 
     @property
     def individual_updates(self) -> bool:
-        """Whether the server must see each silo's update; else a running sum is enough and memory does not grow with
-        the silos."""
+        """Whether the server must see each silo's update; otherwise it keeps a running sum only."""
         return any(one.is_single_update for one in self.declared)
 
     @property
@@ -148,7 +165,7 @@ class Method:
 
     @property
     def secure_aggregation(self) -> bool:
-        """Whether the server could do with sums over the silos alone, so that they may be masked."""
+        """Whether sums over the silos are all that the server needs, so that single updates may be masked."""
         return not any(one.per == "silo" for one in self.declared)
 
     @property
@@ -161,7 +178,7 @@ class Method:
         return f"{only}, but sees of each silo: {'; '.join(own)}" if own else only
 
     def weighting(self, asked: str) -> str:
-        """How silos count in the mean, before parts have their say: as asked, else as the method's paper has it."""
+        """How silos are weighted before the `weights` hooks: as asked, otherwise as the method's paper does it."""
         if asked != "auto":
             return asked
         preferred = [part.weighting for part in self.parts if part.weighting]
@@ -173,12 +190,12 @@ class Method:
 
     @property
     def personalises(self) -> bool:
-        """Whether silos make their own models from the new global one; else they have them from local training."""
+        """Whether silos make their own models from the new global one; otherwise local training leaves them."""
         return any(part.personalises for part in self.parts)
 
     @property
     def sends(self) -> tuple[str, ...]:
-        """What silos give away besides the model, in words."""
+        """What silos send besides the model, in words."""
         return tuple(dict.fromkeys(one.words for part in self.parts for one in part.sends if one.words))
 
     @property
@@ -198,7 +215,7 @@ class Method:
         return layout.with_kinds(kind_of)
 
     def extended(self, network: nn.Module, seed: int) -> nn.Module:
-        """The network with the parts' auxiliary modules beside it; their first weights depend on the seed alone."""
+        """The network with the parts' auxiliary modules added; their initial weights depend on the seed alone."""
         if hasattr(network, AUXILIARY):
             raise FairsiloError(f"the network has an attribute {AUXILIARY!r}, the name of what methods add; rename it")
         for part in self.parts:
@@ -213,7 +230,7 @@ class Method:
         return network
 
     def check(self, facts: Facts) -> None:
-        """Refuse, with a sentence, what would be nonsense or a silent no-op."""
+        """Raise FairsiloError where the method makes no sense, or has no effect, with this model and data."""
         check_rates(facts.layout, facts.training)
         if not facts.layout.wire.size:
             idle = [part for hook in ("weights", "combine", "step", "adapt") for part in self.owners(hook)]

@@ -1,6 +1,6 @@
 """What a part may need of model, data, task and other parts, and what it may do to others: one table each.
 
-A part names its needs and its effects; the sentences and the tests behind the names stand here alone.
+A part names its needs and its effects; the predicates and sentences behind the names are here only.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Need:
-    """Something a part cannot do without: whether it is there, the refusal where it is not, and the words of a page."""
+    """A requirement of a part: its predicate, the sentence where it is not met, and the words on the method's page."""
 
     met: Callable[[Facts], bool]
     refusal: str = ""  # {part}, {task} and {silo} are filled in
@@ -110,11 +110,11 @@ DOES = {
 
 @dataclass(frozen=True)
 class Clash:
-    """A need of one part that what another part does takes away."""
+    """A need of one part that an effect of another part rules out."""
 
     needs: tuple[str, ...]
     does: str
-    refusal: str  # {part} needs it, {other} takes it away
+    refusal: str  # {part} has the need, {other} the effect
 
 
 CLASHES = (

@@ -8,7 +8,23 @@ from torch import Tensor
 
 
 class Output(NamedTuple):
-    """What a network returns: its prediction and, where it has them, the features before the head."""
+    """What a network returns: its prediction and, where it has them, the features before the head.
+
+    A network may also return its prediction alone; methods that compare features then refuse it.
+
+    Attributes:
+        prediction: B x classes for classification (logits); in general what the task's loss takes.
+        features: B x anything, or None.
+        extra: Anything else, such as a dictionary: `aligned` holds what alignment compares instead of the features,
+            `attention` the weights of the silos' adapters (FedAG).
+
+    Example:
+        >>> import torch
+        >>> from fairsilo import Output
+        >>> output = Output(torch.zeros(4, 2), features=torch.zeros(4, 16))
+        >>> output.prediction.shape, output.features.shape, output.extra
+        (torch.Size([4, 2]), torch.Size([4, 16]), None)
+    """
 
     prediction: Tensor
     features: Tensor | None = None
@@ -16,8 +32,10 @@ class Output(NamedTuple):
 
 
 def aligned(output: Output) -> Tensor:
-    """What is compared between models: the network's features, unless it says something else (PromptFL: the classes'
-    text features, since its image features never change)."""
+    """What alignment compares between models (B x features): the network's features, or what it names instead.
+
+    PromptFL names the classes' text features, since its image features never change.
+    """
     extra = output.extra if isinstance(output.extra, dict) else {}
     features: Tensor | None = extra.get("aligned", output.features)
     assert features is not None
@@ -25,5 +43,5 @@ def aligned(output: Output) -> Tensor:
 
 
 def as_output(result: Any) -> Output:
-    """A network of the user's may return bare predictions."""
+    """The output of any network; one that returns its prediction alone has no features."""
     return result if isinstance(result, Output) else Output(result)

@@ -1,4 +1,4 @@
-"""Part: one idea of one paper, both halves of it, and what describes it."""
+"""Part: one idea of one paper, its silo half and its server half, and what describes it."""
 
 from __future__ import annotations
 
@@ -41,10 +41,34 @@ class About:
 
 @dataclass(frozen=True)
 class Part:
-    """One idea, both halves in one file; its fields are its hyper-parameters.
+    """One idea, with its silo half and its server half; its fields are its hyper-parameters.
 
-    A hook gets the current value and returns the next one; the default changes nothing. All hooks are called from
-    `round.py` and from nowhere else. Order of composition is order of calls.
+    A hook gets the current value and returns the next one; the default changes nothing. Hooks are called by the core,
+    in the order of composition; a part calls none itself. A part keeps nothing on itself: what it needs in a later
+    round is in `silo.memory.of(self)` or `server.memory.of(self)`.
+
+    Attributes:
+        name: Unique within a method; the key of its memory and the name in `method.without(name)`.
+        about: What describes it: paper, formula, what silos send for it, what is kept.
+        needs: What it needs of model, data, task and other parts: names of `core/needs.py`.
+        does: What other parts must know of it: names of `core/needs.py`.
+
+    Raises:
+        FairsiloError: A field has a value out of its range.
+        TypeError: A subclass names a need or an effect that does not exist.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> from fairsilo import Method, Part
+        >>> @dataclass(frozen=True)
+        ... class Damped(Part):
+        ...     name = "damped"
+        ...     factor: float = 0.5
+        ...
+        ...     def step(self, server, direction):
+        ...         return self.factor * direction
+        >>> (Method() | Damped(factor=0.1)).parts[0].factor
+        0.1
     """
 
     name: ClassVar[str] = "part"
@@ -60,7 +84,7 @@ class Part:
         check_fields(self, f"{self.name}.")
 
     def refuse_idle(self, because: str, *names: str) -> None:
-        """Raise FairsiloError where one of these settings was changed, though it has no effect with another."""
+        """Raise FairsiloError where one of these settings differs from its default but has no effect with another."""
         defaults = {field.name: field.default for field in fields(self)}
         for name in names:
             if getattr(self, name) != defaults[name]:
@@ -83,7 +107,7 @@ class Part:
 
     @property
     def trains_bare(self) -> bool:
-        """Whether what is sent was trained without the terms and corrections of other parts."""
+        """Whether the model that is sent was trained without the loss terms and gradient corrections of other parts."""
         return False
 
     # at construction
@@ -101,14 +125,14 @@ class Part:
         return network
 
     def modules(self, network: nn.Module) -> dict[str, nn.Module]:
-        """Auxiliary trainables beside the network (an adversary, a second head), trained with it and private."""
+        """Auxiliary modules (an adversary, a second head): trained with the network, never sent."""
         return {}
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
-        """Raise FairsiloError where this part would do nothing, or nonsense, with this model and training."""
+        """Raise FairsiloError where this part makes no sense, or has no effect, with this model and training."""
 
     def sizes(self, known: Mapping[str, int]) -> dict[str, int]:
-        """Sizes that shapes of its attachments name, from those of model and data (`Sends`)."""
+        """Sizes that the shapes of its attachments name (`Sends`), computed from those of model and data."""
         return {}
 
     # once
@@ -124,7 +148,7 @@ class Part:
         return Message()
 
     def begin(self, silo: Silo) -> None:
-        """Before local training, the received model loaded."""
+        """Before local training, when the received model is loaded."""
 
     def draw(self, silo: Silo, indices: Tensor, stream: torch.Generator) -> dict[str, Tensor]:
         """Random choices for one training batch, made before the first step from a stream of this part's own.
@@ -148,7 +172,7 @@ class Part:
         return inputs
 
     def criterion(self, silo: Silo, output: Output, batch: Batch) -> Tensor:
-        """The loss that is trained in the task's place; one owner per method."""
+        """The loss that replaces the task's; one owner per method."""
         raise NotImplementedError
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:

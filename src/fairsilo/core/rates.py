@@ -8,7 +8,7 @@ from fairsilo.errors import FairsiloError
 
 
 def factor_of(slot: Slot, factors: dict[str, float]) -> float:
-    """By the longest name that is a piece of the tensor's, else by its group, else 1."""
+    """The factor of a tensor: of the longest key that is part of its name, else of its group, else 1."""
     named = [name for name in factors if name in slot.name]
     return factors[max(named, key=len)] if named else factors.get(slot.group, 1.0)
 
@@ -27,6 +27,6 @@ def check_rates(layout: Layout, training: TrainSettings) -> None:
 
 
 def require_one_rate(part: str, training: TrainSettings, why: str) -> None:
-    """Refuse rates per group for a part that takes the learning rate to be the same for all tensors."""
+    """Refuse `train.lr_groups` for a part that assumes one learning rate for all tensors."""
     if training.lr_factors:
         raise FairsiloError(f"{part} {why}, and train.lr_groups gives tensors rates of their own; leave it out")

@@ -1,4 +1,4 @@
-"""Who takes part: all that the loop, the server half of a method and the report know of silos. No data, no tensors."""
+"""Who takes part: what the loop, the server half of a method and the report know of silos; no data, no tensors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fairsilo.errors import FairsiloError
 class Member:
     """What a silo says of itself when it joins: its name, its domain, and how many samples it has.
 
-    `tested` counts the samples of each class in its test data, from which follows how good a mere guess is there; empty
-    where targets are no classes.
+    `tested` counts the samples of each class in its test data, from which the chance level is computed; empty for tasks
+    without classes.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Member:
 class Roster:
     """The silos that train, the unseen silos that only evaluate, and what all of their samples look like.
 
-    Silos are kept in name order, so that the order in which they joined can never change a number.
+    Silos are in name order, so that results do not depend on the order in which they joined.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""One round, both halves: the ONLY place where hooks are called.
+"""The server half of a round: messages to the silos, aggregation of their replies. It calls the server's hooks.
 
-At the server `open_round` and `close_round`; at a silo one function per kind of exchange. Engines move messages
-between the two and know no hook; parts write hooks and call none.
+The silo half is in answers.py, local.py and measuring.py. Engines move messages between the two and call no hook;
+parts define hooks and call none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def prepare(server: Server) -> None:
 
 
 def conclude(server: Server) -> None:
-    """What parts do once with the model of the last round, before it is evaluated."""
+    """Call the `conclude` hooks, once, on the model of the last round before it is evaluated."""
     with streams.ambient(server.seed, server.round, "conclude"):
         for hook in server.method.hooks("conclude"):
             hook(server)
@@ -51,12 +51,12 @@ def open_evaluation(server: Server, silos: Iterable[str], unseen: Iterable[str])
 
 
 def open_personalisation(server: Server, silos: Iterable[str], asks: dict[str, Number]) -> dict[str, Message]:
-    """The model that each silo makes its own from."""
+    """The model from which each silo makes its own."""
     return _answering(server, asks, silos)
 
 
 def open_adaptation(server: Server, unseen: Iterable[str]) -> dict[str, Message]:
-    """The model that unseen silos adapt, and what parts give them for it."""
+    """The model that unseen silos adapt, with what the `equip` hooks add."""
     messages = _answering(server, {}, (), unseen)
     extra = Message()
     for equip in server.method.hooks("equip"):
@@ -70,7 +70,7 @@ def open_adaptation(server: Server, unseen: Iterable[str]) -> dict[str, Message]
 def _answering(
     server: Server, numbers: dict[str, Number], silos: Iterable[str], unseen: Iterable[str] = ()
 ) -> dict[str, Message]:
-    """To each silo the model that answers there: the global one, unless a part has another."""
+    """The message with the model that is evaluated at each silo: the global one, unless `model_for` gives another."""
     network: dict[str, Number] = {"network": "server"} if server.own_model is not None else {}
     messages = {}
     for name, known in [*((name, name) for name in silos), *((name, None) for name in unseen)]:
@@ -89,7 +89,7 @@ def _with_model(server: Server, vector: Tensor, numbers: dict[str, Number]) -> M
 
 
 def probe(server: Server, vector: Tensor, silos: Iterable[str], split: str = "validation") -> dict[str, Measure]:
-    """Loss and metric of a model at the silos, which learn nothing from it."""
+    """Loss and metric of a model at the silos; they keep nothing of it."""
     question = _with_model(server, vector, {"split": split})
     answers = server.ask("probe", dict.fromkeys(silos, question))
     return {
@@ -99,7 +99,7 @@ def probe(server: Server, vector: Tensor, silos: Iterable[str], split: str = "va
 
 
 def close_round(server: Server, replies: Iterator[Reply], quorum: int) -> list[str]:
-    """Move the global model by what came back; returns who counted. Below the quorum nothing moves."""
+    """Update the global model from the replies; returns the silos that counted. Below the quorum it stays as it is."""
     close = _close_by_matrix if server.method.individual_updates else _close_by_running_sum
     counted, vector = close(server, replies, quorum)
     if vector is None:
@@ -111,7 +111,7 @@ def close_round(server: Server, replies: Iterator[Reply], quorum: int) -> list[s
 
 
 def _close_by_matrix(server: Server, replies: Iterator[Reply], quorum: int) -> tuple[list[str], Tensor | None]:
-    """Who counted and the next global model, from all updates at once."""
+    """The silos that counted and the next global model, from the matrix of all updates."""
     updates = gather(server, replies)
     silos = list(updates.silos)
     if len(updates) < quorum:
@@ -142,7 +142,7 @@ def _aggregate(server: Server, updates: Updates) -> Tensor:
 
 
 def _stepped(server: Server, direction: Tensor, received: dict[str, Tensor]) -> Tensor:
-    """What the server's steps make of the direction, with the means and sums they declared."""
+    """The direction after the `step` hooks, which find the declared means and sums in `server.received`."""
     server.received = received
     for step in server.method.hooks("step"):
         direction = step(server, direction)
@@ -159,7 +159,7 @@ class Totals:
         self.mass = 0.0
 
     def add(self, message: Message, change: Tensor, weight: float) -> None:
-        """Count one silo's reply; `change` is the model's, which some keep apart from the other tensors."""
+        """Add one silo's reply; `change` is that of the model, which `message` need not hold."""
         self.mass += weight
         for name, use in self.uses.items():
             found = change if name == MODEL else message.tensors.get(name)
@@ -174,7 +174,7 @@ class Totals:
 
 
 def combine(server: Server, updates: Updates, weights: Tensor) -> Tensor:
-    """The direction of the method's one owner of `combine`, or the weighted mean."""
+    """The direction from the method's `combine` hook, or the weighted mean where no part has one."""
     owner = server.method.hooks("combine")
     direction: Tensor = owner[0](server, updates, weights) if owner else updates.mean(weights)
     return direction
@@ -204,8 +204,10 @@ def gather(server: Server, replies: Iterator[Reply]) -> Updates:
 
 
 def _close_by_running_sum(server: Server, replies: Iterator[Reply], quorum: int) -> tuple[list[str], Tensor | None]:
-    """Who counted and the next global model by the weighted mean, without keeping the updates: memory does not depend
-    on the number of silos."""
+    """The silos that counted and the next global model by the weighted mean, without keeping the updates.
+
+    Memory does not depend on the number of silos.
+    """
     floats = server.layout.floats
     by_samples = server.method.weighting(server.training.weighting) == "samples"
     total: Tensor | None = None

@@ -1,7 +1,7 @@
-"""Samples of a silo: splits that hand out what is asked for, wherever the samples lie, and the three that a silo holds.
+"""Samples: splits of a storage in memory or on disk, and the three splits of a silo.
 
-A `Split` is a list of samples of a storage: all of them, or some by their numbers. Silos and splits of one domain
-share a storage without copying it. Inputs are reached by `take`; targets are always in memory.
+A `Split` is a list of samples of a storage: all of them, or some by index. Silos and splits of one domain share a
+storage without copying it. `take` reads inputs; targets are always in memory.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from torch import Tensor
 from fairsilo.core.roster import Member
 from fairsilo.errors import FairsiloError
 
-BLOCK = 1024  # samples that are looked at together where all of them are
+BLOCK = 1024  # samples read at a time where all are read
 
 
 class Storage(Protocol):
-    """Where inputs lie: in memory, in a file, in several places."""
+    """Where inputs are stored: in memory, in a file, in several places."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -32,7 +32,7 @@ class Storage(Protocol):
 
     @property
     def place(self) -> tuple[object, ...]:
-        """Tells whether two storages hold the same stretch of memory or file."""
+        """Identifies the memory or file: equal for two storages of the same one."""
         ...
 
     def __len__(self) -> int: ...
@@ -42,7 +42,7 @@ class Storage(Protocol):
         ...
 
     def share_memory(self) -> None:
-        """Move what lies in memory to where other processes read it in place."""
+        """Move tensors to shared memory, where other processes read them in place."""
         ...
 
 
@@ -75,9 +75,9 @@ class InMemory:
 
 
 class InFile:
-    """Samples in a file of bare numbers, mapped into memory: another process opens it again instead of getting a copy.
+    """Samples in a memory-mapped file of raw numbers: another process maps the file instead of getting a copy.
 
-    The file is made where there is none.
+    The file is created where there is none.
     """
 
     def __init__(self, path: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
@@ -155,7 +155,12 @@ class Split:
         targets: N targets: class numbers, masks or floats, as the task has them.
         indices: Which samples of the storage these are (int64, as many as targets); all of them where left out.
 
+    Raises:
+        FairsiloError: Inputs and targets differ in number.
+
     Example:
+        >>> import torch
+        >>> from fairsilo import Split
         >>> split = Split(torch.zeros(3, 1, 8, 8, dtype=torch.uint8), torch.tensor([0, 1, 1]))
         >>> len(split), split.shape
         (3, (1, 8, 8))
@@ -185,12 +190,12 @@ class Split:
 
     @property
     def place(self) -> tuple[object, ...]:
-        """Equal for splits whose samples are the same stretch of the same storage."""
+        """Equal for splits with the same samples of the same storage."""
         return (*self.storage.place, None if self.indices is None else place_of(self.indices))
 
     @property
     def inputs(self) -> Tensor:
-        """All inputs at once, for data that are known to be small; anything else takes what it needs."""
+        """All inputs as one tensor; for small data. `take` and `blocks` read large ones piece by piece."""
         if self.indices is None and isinstance(self.storage, InMemory):
             return self.storage.tensor
         return self.take(torch.arange(len(self)))[0]
@@ -199,6 +204,8 @@ class Split:
         """These samples, in this order: inputs (len(indices) x shape) and targets.
 
         Example:
+            >>> import torch
+            >>> from fairsilo import Split
             >>> Split(torch.arange(4.0), torch.tensor([0, 1, 0, 1])).take([3, 0])
             (tensor([3., 0.]), tensor([1, 0]))
         """
@@ -223,19 +230,36 @@ class Split:
 
 
 def joined(splits: Iterable[Split]) -> Split:
-    """Samples of several splits as one; splits that are the same stretch of one storage count once."""
+    """Several splits as one; splits with the same samples of one storage are taken once."""
     found = tuple({split.place: split for split in splits}.values())
     return Split(Joined(found), torch.cat([split.targets for split in found]))
 
 
 def place_of(tensor: Tensor) -> tuple[object, ...]:
-    """Tells whether two tensors are the same stretch of memory, read in the same way."""
+    """Equal for two tensors that are the same view of the same memory."""
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
 @dataclass(frozen=True)
 class SiloData:
-    """One participant's private data."""
+    """One participant's private data.
+
+    Args:
+        name: Of the silo, unique in a federation.
+        domain: Where its samples come from, such as a hospital or a camera.
+        train: What it trains on.
+        validation: What chooses rounds and a silo's best model, and what some methods measure models on; may be empty.
+        test: What results are about; may be empty.
+
+    Example:
+        >>> import torch
+        >>> from fairsilo import SiloData, Split
+        >>> everything = Split(torch.rand(10, 3, 8, 8), torch.arange(10) % 2)
+        >>> parts = (everything.subset(range(*ends)) for ends in ((0, 6), (6, 8), (8, 10)))
+        >>> silo = SiloData("clinic-a", "hospital", *parts)
+        >>> len(silo.train), len(silo.validation), silo.test.targets.tolist()
+        (6, 2, [0, 1])
+    """
 
     name: str
     domain: str

@@ -16,7 +16,7 @@ from fairsilo.core.vectors import Layout
 
 
 def screened(kind: str, messages: Mapping[str, Message], replies: Iterable[Reply], server: Server) -> Iterator[Reply]:
-    """Replace malformed replies by failures, so that they are named, counted and left out like any other.
+    """Replace unusable replies by failures, which are logged, counted and left out like any other.
 
     Args:
         kind: The exchange.
@@ -32,7 +32,7 @@ def screened(kind: str, messages: Mapping[str, Message], replies: Iterable[Reply
             reply = reply if flaw is None else replace(reply, answer=flaw)
         del answer
         yield reply
-        del reply  # an update is as large as the model: let it go before the next one is made
+        del reply  # an update is as large as the model: free it before the next one is made
 
 
 def flaw_of(answer: Message, groups: Iterable[Group], layout: Layout, sizes: Mapping[str, int]) -> Failure | None:
@@ -107,5 +107,5 @@ def _of_type(tensor: Tensor, dtype: str, layout: Layout) -> bool:
 
 
 def finite(tensor: Tensor) -> bool:
-    """Whether every number is finite; by the extremes, which needs no copy of the tensor (NaN is both of them)."""
+    """Whether all values are finite; checks the minimum and maximum (NaN is both), which needs no copy."""
     return not tensor.numel() or bool(torch.stack(tensor.aminmax()).isfinite().all())

@@ -33,7 +33,7 @@ class Updates:
 
     @property
     def parameters(self) -> Tensor:
-        """The shared trainable stretch of every update: what norms, cosines and masks look at."""
+        """The shared trainable tensors of every update (silos x shared): what norms, cosines and masks use."""
         return self.deltas[:, : self.layout.shared]
 
     def numbers(self, key: str) -> Tensor:
@@ -42,7 +42,7 @@ class Updates:
         return torch.tensor([float(value) for value in values], dtype=torch.float64)
 
     def mean(self, weights: Tensor) -> Tensor:
-        """The default direction: shared parameters with the weights as they are, all else with normalised ones."""
+        """The default direction: the weights as they are for shared parameters, normalised for everything else."""
         direction = weighted_mean(self.deltas[:, : self.layout.floats], weights)
         total = float(weights.sum())
         if abs(total - 1) > 1e-12 and total > 0:
@@ -67,9 +67,9 @@ class Server:
     seed: int
     exchange: Exchange
     round: int = 0
-    domains: int = 1  # how many the silos come from; which is whose, the server does not ask
+    domains: int = 1  # how many the silos come from; parts are not told which silo has which
     memory: Memory = field(default_factory=Memory)
-    facts: dict[str, Any] = field(default_factory=dict)  # found out this round, read by other parts
+    facts: dict[str, Any] = field(default_factory=dict)  # found in this round, for other parts
     notes: list[str] = field(default_factory=list)  # said in the log with the round
     weights: dict[str, float] = field(default_factory=dict)  # of the round's aggregation, for the report
     received: dict[str, Tensor] = field(default_factory=dict)  # means and sums of declared attachments, for `step`
@@ -98,7 +98,7 @@ class Server:
         return streams.generator(self.seed, self.round, "server", *purpose)
 
     def ask(self, kind: str, messages: dict[str, Message]) -> dict[str, Message]:
-        """Ask silos and wait; those who failed are logged by the engine and are missing from the answer."""
+        """Ask silos and wait for their answers. Failures are logged, and those silos are missing from the result."""
         replies = self.exchange(kind, messages)
         return {reply.silo: reply.answer for reply in replies if isinstance(reply.answer, Message)}
 

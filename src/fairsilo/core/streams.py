@@ -1,4 +1,4 @@
-"""Random streams: every draw comes from a generator keyed by what it is for, never from a shared state."""
+"""Random generators: each is seeded by a key of the run's seed and its purpose; no state is shared."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def generator(seed: int, *purpose: object) -> torch.Generator:
 
 @contextmanager
 def ambient(seed: int, *purpose: object) -> Iterator[None]:
-    """Torch's global stream (dropout, a user's own draws) set from a key inside the block, restored after it."""
+    """Seed torch's global generator (dropout, a user's own draws) from a key inside the block; restore it after."""
     with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(key(seed, *purpose))
         yield

@@ -1,8 +1,8 @@
-"""A model as ONE flat vector plus a layout of names: what crosses the wire, and the only averaging code.
+"""A model as one flat vector with a layout of names: what is sent, and the only averaging code.
 
 Order inside a vector: trainable parameters, then float buffers (BatchNorm statistics), then integer counters (kept
 as floats, exact to 2^24); within each, shared before averaged before private ones. So `vector[:layout.shared]` is
-what norms, cosines and masks may see (tensors that silos keep to themselves differ for ever, which tells nothing),
+what norms, cosines and masks are computed on (private and averaged tensors differ between silos by design),
 `vector[:layout.floats]` is what is averaged; counters take the maximum. Private tensors are cut out of what is sent.
 Frozen tensors are in no vector.
 """
@@ -29,7 +29,7 @@ _OTHER_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d
 
 @dataclass(frozen=True)
 class Slot:
-    """Where one tensor of the model lies in the vector, and how it is treated."""
+    """Position of one tensor in the vector, and how the tensor is treated."""
 
     name: str
     shape: tuple[int, ...]
@@ -110,7 +110,7 @@ class Layout:
         return torch.cat([vector[:0], *(vector[slot.place] for slot in self.slots if slot.kind != PRIVATE)])
 
     def write_wire(self, sent: Tensor, vector: Tensor) -> None:
-        """Put what was sent into a full vector; its private tensors stay as they are."""
+        """Copy a vector as it is sent into a full one; private tensors keep their values."""
         if self.wire is self:
             vector.copy_(sent)
             return
@@ -191,7 +191,7 @@ class FlatModel:
 
     @contextmanager
     def training_only(self, chosen: Callable[[Slot], bool]) -> Iterator[list[nn.Parameter]]:
-        """Gradients reach the chosen tensors only; yields those as leaves over the same storage, for an optimiser."""
+        """Train the chosen tensors only; yields them as leaves over the same storage, for an optimiser."""
         tensors = tensors_of(self.module)
         slots = [slot for slot in self.layout.slots if slot.role == PARAMETER]
         for slot in slots:
@@ -213,7 +213,7 @@ class FlatModel:
 
     @contextmanager
     def keeping_statistics(self) -> Iterator[None]:
-        """Buffers as they were after the block: for a pass that must not count in BatchNorm's statistics."""
+        """Restore all buffers after the block: for a forward pass that must not change BatchNorm's statistics."""
         floats = self._floats[self.layout.parameters :].clone()
         counters = [counter.clone() for _, counter in self._counters]
         yield
@@ -223,7 +223,7 @@ class FlatModel:
 
     @contextmanager
     def keeping_frozen(self) -> Iterator[None]:
-        """Buffers of frozen modules as they were after the block: they are in no vector, so loading does not."""
+        """Restore the buffers of frozen modules after the block: they are in no vector, so `load` does not."""
         buffers = [buffer for name in self._frozen for buffer in self.module.get_submodule(name).buffers(recurse=False)]
         before = [buffer.clone() for buffer in buffers]
         try:
@@ -266,8 +266,10 @@ def weighted_mean(rows: Tensor, weights: Tensor) -> Tensor:
 
 
 def gram(rows: Tensor, mask: Tensor | None = None) -> Tensor:
-    """All inner products of the rows, accumulated in float64 block by block (no float64 copy of the matrix); of the
-    entries where a mask is set, if one is given."""
+    """The Gram matrix of the rows in float64, computed block by block without a float64 copy of the matrix.
+
+    With a mask (of the shape of `rows`) only entries where it is set count.
+    """
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
     for start in range(0, rows.shape[1], _BLOCK):
         block = rows[:, start : start + _BLOCK].double()

@@ -24,6 +24,27 @@ class Federation:
     """The silos that train, the unseen silos that only evaluate, and what the data are about.
 
     Silos are kept in name order, so that the order in which they were given can never change a number.
+
+    Args:
+        name: Of the data, in tables and reports.
+        classes: The names of the classes; targets number them from 0.
+        silos: Who trains. Names differ, samples all have one shape, and each has a training sample.
+        unseen: Who is only evaluated, on its test split.
+        task: What networks are trained for, such as `classify`.
+        settled: Settings that have no effect, since the data themselves decide.
+
+    Raises:
+        FairsiloError: What is given breaks one of these rules, a label is out of range, or a class is tested that no
+            silo trains on.
+
+    Example:
+        >>> import torch
+        >>> from fairsilo import Federation, SiloData, Split
+        >>> split = Split(torch.rand(12, 1, 8, 8), torch.arange(12) % 2)
+        >>> b, a, street = (SiloData(name, name, split, split, split) for name in ("b", "a", "street"))
+        >>> people = Federation("toy", ("no", "yes"), (b, a), unseen=(street,))
+        >>> people.names, people.unseen_names, len(people["a"].train)
+        (('a', 'b'), ('street',), 12)
     """
 
     name: str

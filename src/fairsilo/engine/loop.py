@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,26 +33,8 @@ from fairsilo.core.server import Server
 from fairsilo.core.silo import Memory
 from fairsilo.engine.base import Engine, Records
 from fairsilo.engine.blueprint import Blueprint
+from fairsilo.engine.events import Callback, Event, RoundResults, guarded, means_of, silent
 from fairsilo.errors import QuorumError
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something a listener may show: `start`, `reply`, `opened`, `trained`, `closed`, `evaluated`, `round`, `end`."""
-
-    kind: str
-    round: int
-    rounds: int
-    silo: str = ""
-    loss: float | None = None
-    text: str = ""
-
-
-Listener = Callable[[Event], None]
-
-
-def silent(event: Event) -> None:
-    """The default listener."""
 
 
 @dataclass
@@ -75,7 +58,7 @@ class Loop:
         evaluate: EvaluateSettings | None = None,
         settings: EngineSettings | None = None,
         records: Records | None = None,
-        listener: Listener = silent,
+        listener: Callback = silent,
         server_data: Split | None = None,
         synthetic: dict[str, Split] | None = None,
         run_id: str = "",
@@ -88,7 +71,7 @@ class Loop:
         self.evaluate = evaluate or EvaluateSettings()
         self.settings = settings or EngineSettings()
         self.records = records
-        self.listener = listener
+        self.listener = guarded(listener)
         self.history = History()
         self._exchanges: list[dict[str, Any]] = []
         self._failures: list[dict[str, Any]] = []
@@ -173,7 +156,10 @@ class Loop:
             rows += self._measured("personal", "personalise", self._personalisation(asks) if later else {})
             rows += self._measured("global", "evaluate", self._evaluation())
             rows += self._measured("adapted", "adapt", self._adaptation())
-            self._tell("evaluated", number)
+        # a copy: what a listener does with it must not reach the records
+        results = RoundResults(*deepcopy((losses, server.weights, tuple(rows), means_of(rows))))
+        if evaluated:
+            self._tell("evaluated", number, results=results)
         record = {
             "round": number,
             "participants": participants,
@@ -195,7 +181,7 @@ class Loop:
                 self.records.write_local(number, sent, changes)
         if last or number % self.settings.checkpoint_every == 0:
             self._save(number)
-        self._tell("round", number, text="; ".join(server.notes))
+        self._tell("round", number, text="; ".join(server.notes), results=results)
 
     def _participants(self, number: int) -> list[str]:
         """Who is asked this round, in name order."""
@@ -333,8 +319,16 @@ class Loop:
             f"{reason}{resume}"
         )
 
-    def _tell(self, kind: str, number: int, silo: str = "", loss: float | None = None, text: str = "") -> None:
-        self.listener(Event(kind, number, self.server.rounds, silo, loss, text))
+    def _tell(
+        self,
+        kind: str,
+        number: int,
+        silo: str = "",
+        loss: float | None = None,
+        text: str = "",
+        results: RoundResults | None = None,
+    ) -> None:
+        self.listener(Event(kind, number, self.server.rounds, silo, loss, text, results))
 
 
 def _expected(exchange: Exchange, replies: Iterator[Reply]) -> Iterator[Reply]:

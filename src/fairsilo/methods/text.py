@@ -18,7 +18,24 @@ from fairsilo.plugins import is_reference
 def method(text: str, **settings: Any) -> Method:
     """A method from a text such as `fedprox(mu=0.1) | fedheal(tau=0.4).without(distance-weights)`.
 
-    Settings given by name go to a single method: `method("fedprox", mu=0.1)`.
+    Args:
+        text: Names of the catalogue, of entry points, or `package:name`, with settings in brackets; `|` composes,
+            `.without(part)` leaves a part out.
+        **settings: Settings of a single method: `method("fedprox", mu=0.1)`.
+
+    Returns:
+        The method, to be given to `run` or composed further.
+
+    Raises:
+        FairsiloError: A name or setting that does not exist, a value out of range, or parts that do not go together.
+
+    Example:
+        >>> import fairsilo
+        >>> fairsilo.method("fedprox", mu=0.1).parts[0].mu
+        0.1
+        >>> ablation = fairsilo.method("fedprox(mu=0.1) | fedheal").without("distance-weights")
+        >>> [part.name for part in ablation.parts]
+        ['proximal', 'consistency-mask']
     """
     pieces = [piece.strip() for piece in text.split("|")]
     if settings and len(pieces) > 1:

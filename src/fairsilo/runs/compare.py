@@ -13,8 +13,8 @@ from fairsilo import config
 from fairsilo.config import Experiment
 from fairsilo.data import load
 from fairsilo.data.federation import held_out_domains
+from fairsilo.engine.events import Callback, guarded, silent
 from fairsilo.engine.features import Shelf
-from fairsilo.engine.loop import Listener, silent
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.comparison import Grid
 from fairsilo.runs.effects import refuse_idle
@@ -34,7 +34,7 @@ def compare(
     held_out: str | Sequence[str] | None = None,
     grid: Grid | None = None,
     out: Path | None = None,
-    listener: Listener = silent,
+    listener: Callback = silent,
 ) -> Comparison:
     """One run per method, held-out domain and seed; cells that were left unfinished are taken up again.
 
@@ -49,6 +49,7 @@ def compare(
         out: The folder of the comparison.
         listener: Told of every event.
     """
+    listener = guarded(listener)
     names = tuple(names) or (grid.methods if grid else ())
     seeds = (base.seed,) if seeds is None else tuple(seeds)
     _check_names(names, objects)
@@ -95,13 +96,25 @@ def _check_names(names: Sequence[str], objects: Objects) -> None:
 
 @dataclass(frozen=True)
 class Comparison:
+    """Finished runs side by side.
+
+    Attributes:
+        folder: Where the runs and `comparison.json` are.
+        methods: The methods' texts; the others are compared with the first.
+        held_out: The held-out domains, one run each.
+        seeds: Of the runs.
+        cells: One dictionary per run: method, held_out, seed, summary, folder (below `folder`) and model.
+        grid: Rows and columns, where the methods are their compositions.
+        settings: What all runs have in common.
+    """
+
     folder: Path
     methods: tuple[str, ...]
     held_out: tuple[str, ...]
     seeds: tuple[int, ...]
     cells: tuple[dict[str, Any], ...]
     grid: Grid | None = None
-    settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # what all runs have in common
+    settings: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         content = dataclasses.asdict(self)

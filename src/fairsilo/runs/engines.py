@@ -13,7 +13,7 @@ from fairsilo.config import Experiment
 from fairsilo.data.federation import Federation
 from fairsilo.engine.base import Engine
 from fairsilo.engine.blueprint import Blueprint
-from fairsilo.engine.loop import Event, Listener
+from fairsilo.engine.events import Callback, Event
 from fairsilo.engine.processes import CannotTravelError, Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
@@ -22,7 +22,7 @@ EngineMaker = Callable[[Blueprint, Federation, Path], Engine]
 
 
 @contextmanager
-def engines(experiment: Experiment, silos: int, listener: Listener) -> Iterator[EngineMaker]:
+def engines(experiment: Experiment, silos: int, listener: Callback) -> Iterator[EngineMaker]:
     """Makes engines of the chosen kind; worker processes are started once and serve all of them.
 
     What cannot be sent to another process (it cannot be pickled) runs in this one, and the listener is told.

@@ -25,8 +25,9 @@ from fairsilo.data.describe import notes_of
 from fairsilo.data.federation import Federation, pooled
 from fairsilo.data.synthetic import too_few
 from fairsilo.engine.blueprint import Blueprint
+from fairsilo.engine.events import Callback, Event, Guarded, guarded, silent
 from fairsilo.engine.features import Shelf, keep_features
-from fairsilo.engine.loop import Event, Listener, Loop, silent
+from fairsilo.engine.loop import Loop
 from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.methods.representations import clustering_accuracy
 from fairsilo.runs.effects import refuse_idle
@@ -57,7 +58,15 @@ def no_page(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run: its folder, its three answers, and the baseline's where one was trained beside it."""
+    """A finished run.
+
+    Attributes:
+        folder: The run folder.
+        method: The method's name.
+        summary: What `summary.json` holds: `generalisation`, `personalisation`, `fairness`, one entry of `silos` per
+            silo, the `rounds` they are read from and the rule that selected them.
+        baseline: The same of the method that was trained beside it, where there is one.
+    """
 
     folder: Path
     method: str
@@ -75,7 +84,7 @@ def run(
     objects: Objects,
     *,
     out: Path | None = None,
-    listener: Listener = silent,
+    listener: Callback = silent,
     page: Page = no_page,
 ) -> Result:
     """Train a federation, evaluate it, write the run folder.
@@ -100,11 +109,11 @@ def run(
     with locked(folder):
         _refuse_used(folder)  # somebody else may have begun there while this run was checked
         start_folder(folder, experiment, objects)
-        return _run_both(experiment, federation, folder, listener, objects, page)
+        return _run_both(experiment, federation, folder, guarded(listener), objects, page)
 
 
 def resume(
-    folder: Path, objects: Objects, *, trust: bool = False, listener: Listener = silent, page: Page = no_page
+    folder: Path, objects: Objects, *, trust: bool = False, listener: Callback = silent, page: Page = no_page
 ) -> Result:
     """Take a run up where it was left, and finish it to the same numbers.
 
@@ -119,12 +128,13 @@ def resume(
                     f"{folder} was begun from Python with a {kind} of its own; resume it there: "
                     f"fairsilo.resume(folder, {kind}=...)"
                 )
-        return _run_both(experiment, objects.federation or federation_of(experiment), folder, listener, objects, page)
+        federation = objects.federation or federation_of(experiment)
+        return _run_both(experiment, federation, folder, guarded(listener), objects, page)
 
 
 # ------------------------------------------------------------------------------------------------------------ one run
 def _run_both(
-    experiment: Experiment, federation: Federation, folder: Path, listener: Listener, objects: Objects, page: Page
+    experiment: Experiment, federation: Federation, folder: Path, listener: Guarded, objects: Objects, page: Page
 ) -> Result:
     """The method, then the baseline in a folder of its own inside, then the page that shows both."""
     alone = dataclasses.replace(experiment, baseline=None)
@@ -152,7 +162,7 @@ def run_one(
     experiment: Experiment,
     federation: Federation,
     folder: Path,
-    listener: Listener,
+    listener: Guarded,
     engine_for: EngineMaker,
     shelf: Shelf,
     objects: Objects,
@@ -217,6 +227,7 @@ def run_one(
     try:
         history = loop.run()
     except BaseException as problem:
+        facts["notes"] = [*notes, *listener.take_notes()]
         message = str(problem) if isinstance(problem, FairsiloError) else f"{type(problem).__name__}: {problem}"
         seconds = earlier + time.perf_counter() - begun
         run_folder.write_json("run.json", {"status": "stopped", **facts, "seconds": seconds, "message": message})
@@ -227,7 +238,7 @@ def run_one(
     types = {silo.name: silo.domain for silo in roster.silos}
     found = {CLUSTERED: clustering_accuracy(clusters, types)} if clusters else {}
     summary = _write_summary(run_folder, experiment, history.rows, plan, roster, found)
-    facts |= found
+    facts |= {**found, "notes": [*notes, *listener.take_notes()]}
     seconds = earlier + time.perf_counter() - begun
     run_folder.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
     shutil.rmtree(folder / "features", ignore_errors=True)  # made of the silos' images, and of no use any more

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairsilo.core.files import read_tree, write_tree
+from fairsilo.core.files import read_tree, replacing, write_tree
 from fairsilo.core.fingerprints import fingerprints
 from fairsilo.core.samples import Split
 from fairsilo.data.federation import Federation
@@ -47,9 +47,8 @@ def write_seen(folder: Path, federation: Federation) -> None:
     path = folder / FILE
     if not path.exists():
         found = seen_of(federation)
-        beside = path.with_name(f".{FILE}.part")
-        write_tree(beside, {"training": found.training, "validation": found.validation})
-        beside.replace(path)
+        with replacing(path) as beside:
+            write_tree(beside, {"training": found.training, "validation": found.validation})
 
 
 def read_seen(folder: Path) -> Seen | None:

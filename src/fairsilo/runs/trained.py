@@ -1,9 +1,9 @@
-"""A finished run put to use: predict, evaluate elsewhere, let a new silo join, look back at its local models."""
+"""A finished run put to use: predict, evaluate and adapt elsewhere, let a new silo join."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,24 +22,63 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import Part
 from fairsilo.core.roster import Roster
 from fairsilo.core.round import open_adaptation, open_evaluation, open_personalisation, open_round
-from fairsilo.core.samples import SiloData, Split, joined
+from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Memory, Silo
 from fairsilo.core.task import Measure
-from fairsilo.core.vectors import AUXILIARY
-from fairsilo.data.dataset import Domain
-from fairsilo.data.federation import Federation, divide, pooled
+from fairsilo.data.dataset import UNDECIDED, Domain
+from fairsilo.data.federation import divide
 from fairsilo.engine.blueprint import Blueprint, ModelMaker
 from fairsilo.engine.silo_store import memory_of
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods.text import method as method_of
 from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.seen import Seen, read_seen
-from fairsilo.runs.setup import Objects, as_method, federation_of, fingerprint, plan_of, read_experiment, synthetic_of
+from fairsilo.runs.setup import Objects, as_method, plan_of, read_experiment
 
 
 class Trained:
-    """The models of a finished run and the method's own rules for them; the training data are not needed."""
+    """The models of a finished run and the method's own rules for them; the training data are not needed.
+
+    Args:
+        folder: The run folder.
+        method: The method, where the run was given one of your own that has no name elsewhere.
+        model: The function that makes the network, where the run was given one.
+        trust: Import the code that the folder names as `package:name`.
+
+    Attributes:
+        silos: The names of the silos that trained, in order.
+        classes: The names of the classes, in the order of the columns of `predict`.
+        shape: Of one sample.
+        roster: Who took part: silos, domains and numbers of samples.
+        experiment: The run's settings.
+
+    Raises:
+        FairsiloError: The folder holds no finished run, names code to import without `trust`, or needs a method or
+            model that is not given.
+
+    Example:
+        >>> import fairsilo, tempfile, torch
+        >>> split = fairsilo.Split(torch.rand(12, 1, 8, 8), torch.arange(12) % 2)
+        >>> silos = tuple(fairsilo.SiloData(name, name, split, split, split) for name in "ab")
+        >>> people = fairsilo.Federation("toy", ("no", "yes"), silos)
+        >>> result = fairsilo.run(federation=people, method="fedavg", rounds=1, epochs=1, out=tempfile.mkdtemp(),
+        ...                       engine={"name": "sequential"})
+        >>> trained = fairsilo.load(result.folder)
+        >>> images = torch.rand(5, 1, 8, 8)
+        >>> trained.predict(images).shape, trained.predict(images, silo="a").shape
+        (torch.Size([5, 2]), torch.Size([5, 2]))
+        >>> new = fairsilo.Split(torch.rand(20, 1, 8, 8), torch.arange(20) % 2)
+        >>> [(row["domain"], row["model"], row["samples"]) for row in trained.evaluate({"clinic": new})]
+        [('clinic', 'global', 20)]
+        >>> [row["model"] for row in trained.adapt({"clinic": new}, "tent")]
+        ['global', 'adapted']
+        >>> joined = trained.personalise("clinic", new)
+        >>> joined["samples"], trained.predict(images, silo="clinic").shape
+        (14, torch.Size([5, 2]))
+        >>> trained.attention(images) is None  # only FedAG's model has it
+        True
+    """
 
     def __init__(
         self,
@@ -158,13 +197,29 @@ class Trained:
 
     # ---------------------------------------------------------------------------------------------------------- answers
     def predict(self, images: Tensor, silo: str | None = None, which: str = "best") -> Tensor:
-        """Probabilities (images x classes) of the global model, or of a silo's own one."""
+        """What the global model, or a silo's own one, says of images.
+
+        Args:
+            images: N x `shape`, uint8 or float as the run's data were.
+            silo: Whose own model predicts; the global one where left out.
+            which: A silo's `best` model by its validation data, or its `last`.
+
+        Returns:
+            Probabilities, N x classes, on the CPU.
+
+        Raises:
+            FairsiloError: The images have another shape, or there is no such model.
+        """
         return torch.cat([output.prediction.softmax(1) for output in self._outputs(images, silo, which)]).cpu()
 
     def attention(self, images: Tensor) -> Tensor | None:
-        """How much each silo's adapter counts in the joint answer (images x silos, in the order of `silos`).
+        """How much each silo's adapter counts in the joint answer of FedAG's global model.
 
-        None where the global model has no such adapters: they are a network of the server's own (FedAG).
+        Args:
+            images: N x `shape`.
+
+        Returns:
+            N x silos, in the order of `silos`; None where the global model has no such adapters.
         """
         if self.server.own_model is None:  # what a silo's network may call its attention is not over silos
             return None
@@ -178,7 +233,7 @@ class Trained:
     @torch.no_grad()
     def _outputs(self, images: Tensor, silo: str | None = None, which: str = "best") -> Iterator[Output]:
         """What the global model, or a silo's own one, makes of images, batch by batch."""
-        self._check_shape(images)
+        self._check_shape(images.shape[1:])
         split = Split(images, torch.zeros(len(images), dtype=torch.long))
         held = self._holding(SiloData("images", "images", split, split, split), silo, which)
         held.model.eval()
@@ -186,19 +241,35 @@ class Trained:
             yield output_of(held, batch)
 
     def evaluate(
-        self, domains: dict[str, Domain], silo: str | None = None, which: str = "best", adapt: str | None = None
+        self,
+        domains: Mapping[str, Domain | Split],
+        silo: str | None = None,
+        which: str = "best",
+        adapt: str | None = None,
     ) -> list[dict[str, Any]]:
-        """Loss and metrics on all samples of each domain; with a test-time adaptation also of the adapted model.
+        """Loss and metrics of the global model, or of a silo's own one, on all samples of each domain.
 
-        `seen` says how many of the samples the run trained on or used for validation (None where it kept no record).
+        Args:
+            domains: Samples by the name of their domain. Targets number the classes as `classes` does.
+            silo: Whose own model is measured; the global one where left out.
+            which: A silo's `best` model by its validation data, or its `last`.
+            adapt: A test-time adaptation such as `"tent"`; see `adapt`.
+
+        Returns:
+            A row per domain: domain, model, loss, metric (the reported one), samples, metrics, per_class, and `seen`:
+            how many of the samples the run trained on or used for validation (None where it kept no record). Where
+            the model is adapted at test time, a second row per domain with model `adapted`.
+
+        Raises:
+            FairsiloError: Samples of another shape, no such model, or an adaptation that this model cannot have.
         """
         if silo and adapt:
             raise FairsiloError("it is the global model that is adapted at test time; leave out --silo or --adapt")
         method = self._adapting(adapt) if adapt else self.plan.method
         rows = []
         for name, domain in domains.items():
-            self._check_shape(domain.inputs)
-            split = Split(domain.inputs, domain.targets)
+            split = domain if isinstance(domain, Split) else Split(domain.inputs, domain.targets)
+            self._check_shape(split.shape)
             data = SiloData(name, name, split, split, split)
             held = self._holding(data, silo, which)
             model = "global" if silo is None else f"{silo} ({self.kept(silo, which)})"
@@ -207,6 +278,21 @@ class Trained:
             if silo is None and method.owners("adapt"):
                 rows.append({"domain": name, "model": "adapted", **row_of(self._adapted(data, method)), **seen})
         return rows
+
+    def adapt(self, domains: Mapping[str, Domain | Split], how: str = "tent") -> list[dict[str, Any]]:
+        """Evaluate the global model as it is and adapted to the samples of each domain, without their labels.
+
+        Args:
+            domains: As for `evaluate`.
+            how: The adaptation: `"tent"`, `"dsbn"`, with settings `"tent(adapt_lr=0.01)"`.
+
+        Returns:
+            Two rows per domain, as `evaluate` returns them: model `global`, then `adapted`.
+
+        Raises:
+            FairsiloError: `how` does not adapt at test time, or not this model.
+        """
+        return self.evaluate(domains, adapt=how)
 
     def _adapting(self, adapt: str) -> Method:
         """The run's method with this test-time adaptation instead of its own."""
@@ -227,12 +313,30 @@ class Trained:
         with streams.ambient(self.plan.seed, server.round, data.name, "adapt"):
             return read_measure(adapt_silo(silo), "adapted.test")
 
-    def personalise(self, name: str, domain: Domain, validation: float = 0.15, test: float = 0.2) -> dict[str, Any]:
+    def personalise(
+        self, name: str, domain: Domain | Split, validation: float = 0.15, test: float = 0.2
+    ) -> dict[str, Any]:
         """Let a new silo join: its own model from the global one by the method's own rule, saved beside the others.
 
         That is what a silo's round gives: its local training, or the fine-tuning that the method ends with.
+
+        Args:
+            name: Of the new silo, and of its model in the run folder.
+            domain: Its samples; a `Domain` may say which of them are for training, validation and test.
+            validation: Share of the training samples kept for validation, where the data do not say.
+            test: Share of the samples kept for testing, where the data do not say.
+
+        Returns:
+            silo, samples (it trained on), `global` and `personal` (loss and metrics of the two models by split), and
+            model: the file of its own model.
+
+        Raises:
+            FairsiloError: Samples of another shape, or a name that is taken.
         """
-        self._check_shape(domain.inputs)
+        if isinstance(domain, Split):
+            undecided = torch.full((len(domain),), UNDECIDED, dtype=torch.int8)
+            domain = Domain(name, domain.inputs, domain.targets, undecided)
+        self._check_shape(domain.inputs.shape[1:])
         if name in self.silos:
             raise FairsiloError(f"{self.folder} has a silo {name!r} already; choose another name with --name")
         kept = self.run_folder.model_path(("personal", "last", name))
@@ -273,9 +377,9 @@ class Trained:
             "model": str(self.run_folder.model_path(("personal", "last", name))),
         }
 
-    def _check_shape(self, inputs: Tensor) -> None:
-        if tuple(inputs.shape[1:]) != self.shape:
-            given, wanted = ("x".join(map(str, shape)) for shape in (inputs.shape[1:], self.shape))
+    def _check_shape(self, shape: Sequence[int]) -> None:
+        if tuple(shape) != self.shape:
+            given, wanted = ("x".join(map(str, one)) for one in (shape, self.shape))
             raise FairsiloError(f"the images are {given}, and the model was trained on {wanted}")
 
 
@@ -283,115 +387,3 @@ def nobody(name: str) -> SiloData:
     """A silo whose data are not here."""
     empty = Split(torch.empty(0), torch.empty(0))
     return SiloData(name, name, empty, empty, empty)
-
-
-class Replayed:
-    """A finished run with its data and, where they were kept, its local models of every round: for diagnostics."""
-
-    def __init__(
-        self,
-        folder: str | Path,
-        *,
-        federation: Federation | None = None,
-        method: Method | Part | None = None,
-        model: ModelMaker | None = None,
-        trust: bool = False,
-    ) -> None:
-        self.trained = Trained(folder, method=method, model=model, trust=trust)
-        self.run_folder = self.trained.run_folder
-        facts = self.trained.facts
-        if "federation" in facts.get("objects", ()) and federation is None:
-            raise FairsiloError(
-                f"{folder} was begun from Python with a federation of its own; look at it there: "
-                "Replayed(folder, federation=...)"
-            )
-        self.federation = federation or federation_of(self.trained.experiment)
-        if self.trained.plan.method.pools:
-            made = synthetic_of(self.trained.experiment, self.federation.roster, self.trained.folder)
-            self.federation = pooled(self.federation, made.values())
-        if fingerprint(self.trained.plan, self.federation.roster) != facts.get("fingerprint"):
-            raise FairsiloError(f"{folder} was trained on other data than its config.yaml gives now")
-        self.layout = self.trained.server.silo_layout
-        self.silos = self.federation.names
-        self.unseen = self.federation.unseen_names
-        self.total_rounds = self.trained.plan.training.rounds
-        self.samples = {silo.name: len(silo.train) for silo in self.federation.silos}
-        self._tested: dict[str, list[Split]] = {}
-        for silo in (*self.federation.silos, *self.federation.unseen):
-            if len(silo.test):
-                self._tested.setdefault(silo.domain, []).append(silo.test)
-        inside = {silo.domain for silo in self.federation.silos}
-        self.domains = {domain: domain not in inside for domain in self._tested}
-
-    @cached_property
-    def rounds(self) -> tuple[int, ...]:
-        """Rounds whose local models were kept; refused where they cannot be compared with the global one."""
-        name = self.trained.plan.method.name
-        if self.trained.server.layout.size != self.layout.size:
-            raise FairsiloError(
-                f"this figure compares silos' models with the global one, which is another network in {name}"
-            )
-        found = tuple(self.run_folder.local_rounds())
-        if not found:
-            raise FairsiloError(
-                f"{self.trained.folder} kept no local models, which this figure is made from; "
-                "run it with evaluate.keep_local=true"
-            )
-        for silo in self.federation.silos:
-            if not len(silo.validation):
-                raise FairsiloError(f"silo {silo.name!r} has no validation samples, which figures measure models on")
-        kept = [slot.name for slot in self.trained.model.layout.own if slot.group != AUXILIARY]
-        if kept:
-            raise FairsiloError(
-                f"this figure looks at models as they were sent, and {name} keeps {kept[0]} at its silos"
-            )
-        return found
-
-    @property
-    def attends(self) -> bool:
-        return self.trained.attention(self.federation.silos[0].train.take([0])[0]) is not None
-
-    def attention(self, domain: str) -> Tensor:
-        found = self.trained.attention(joined(self._tested[domain]).inputs)
-        if found is None:
-            raise FairsiloError(
-                f"{self.trained.plan.method.name} has no attention between silos' adapters, as fedag has"
-            )
-        return found
-
-    def sent(self, round: int) -> Tensor:
-        return self.run_folder.read_local(round)[0]
-
-    def local(self, round: int) -> dict[str, Tensor]:
-        sent, changes = self.run_folder.read_local(round)
-        return {name: sent + change for name, change in changes.items()}
-
-    def after(self, round: int) -> Tensor | None:
-        if round + 1 in self.rounds:
-            return self.sent(round + 1)
-        return self.trained.server.vector.cpu() if round == self.total_rounds else None
-
-    def loss(self, vector: Tensor, silo: str, split: str) -> float:
-        return measure(self._holding(vector, silo), split).loss
-
-    @torch.no_grad()
-    def features(self, vector: Tensor, silo: str, split: str, limit: int) -> tuple[Tensor, Tensor]:
-        held = self._holding(vector, silo)
-        data = held.data.split(split)
-        held.model.eval()
-        order = torch.randperm(len(data), generator=streams.generator(self.trained.plan.seed, "figure", silo, split))
-        batch = held.batch(data, order[:limit].sort().values)
-        found = output_of(held, batch).features
-        if found is None:
-            raise FairsiloError("the network returns no features to look at")
-        return found.flatten(1).cpu(), batch.targets.cpu()
-
-    def _holding(self, vector: Tensor, name: str) -> Silo:
-        trained = self.trained
-        known = [name] if name in self.silos else []
-        message = open_evaluation(trained.server, known, [] if known else [name])[name]
-        silo = trained.plan.silo(
-            trained.model, self.federation[name], Request("evaluate", trained.server.round, message), Memory()
-        )
-        silo.load(vector.to(trained.plan.device))
-        return silo
