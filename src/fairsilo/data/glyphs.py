@@ -20,8 +20,8 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from fairsilo.core.streams import key
-from fairsilo.data import DATASETS
 from fairsilo.data.dataset import TEST, TRAIN, VALIDATION, Dataset, Domain
+from fairsilo.data.embedded import DATASETS
 from fairsilo.errors import FairsiloError
 
 CLASSES = tuple("0123456789")
