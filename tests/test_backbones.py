@@ -200,13 +200,13 @@ LFS_POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize
     [
         (lambda file: file.write_bytes(file.read_bytes()[:-100]), "cannot be loaded: SafetensorError: "),
         (lambda file: file.write_text(LFS_POINTER), "cannot be loaded: SafetensorError: "),
-        (lambda file: file.rename(file.with_name("pytorch_model.bin")).write_text(LFS_POINTER), "cannot be loaded: "),
-        (lambda file: file.rename(file.with_name("pytorch_model.bin")).write_text(""), "cannot be loaded: EOFError"),
+        (lambda file: file.rename(file.with_name("pytorch_model.bin")), "are in pytorch_model.bin, which may run code"),
+        (lambda file: file.write_text(""), "cannot be loaded: SafetensorError: "),
         (lambda file: set_config(file.parent, hidden_size=32), "tensors differ, such as embeddings.cls_token"),
         (lambda file: set_config(file.parent, hidden_size="wide"), "cannot be loaded: "),
         (lambda file: file.with_name("config.json").write_text("[]"), "cannot be loaded: "),
     ],
-    ids=["cut short", "pointer", "pickled pointer", "empty", "another width", "no width", "no config"],
+    ids=["cut short", "pointer", "pickled", "empty", "another width", "no width", "no config"],
 )
 def test_damaged_weights_are_one_sentence(
     spoil: Callable[[Path], object], sentence: str, places: dict[str, str], tmp_path: Path

@@ -183,7 +183,6 @@ def test_a_numeric_text_setting_is_kept_as_text() -> None:
         ("sampling=loss", "train.sampling is 'loss'; it must be one of uniform, size"),
         ("quorum=1.5", "train.quorum is 1.5; it must be 0 to 1"),
         ("every=0", "evaluate.every is 0; it must be at least 1"),
-        ("metric=f1", "evaluate.metric is 'f1'; it must be one of accuracy, balanced-accuracy"),
         ("selection=best", "evaluate.selection is 'best'; it must be one of last, last5, source-validation, oracle"),
         ("ddof=2", "evaluate.ddof is 2; it must be 0 to 1"),
         ("engine.name=ray", "engine.name is 'ray'; it must be one of auto, sequential, processes"),

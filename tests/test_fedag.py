@@ -683,7 +683,8 @@ class Pipeline:
         self.tokens: dict[str, str] = {}
 
     @classmethod
-    def from_pretrained(cls, name: str) -> Pipeline:
+    def from_pretrained(cls, name: str, use_safetensors: bool) -> Pipeline:
+        assert use_safetensors
         if name == "broken":
             raise OSError("no such model")
         cls.last = cls()
@@ -697,7 +698,8 @@ class Pipeline:
     def to(self, device: str) -> Pipeline:
         return self
 
-    def load_textual_inversion(self, file: str, token: str) -> None:
+    def load_textual_inversion(self, file: str, token: str, use_safetensors: bool) -> None:
+        assert use_safetensors
         self.tokens[token] = file
 
     def __call__(self, prompt: list[str], generator: list[torch.Generator]) -> Any:
@@ -726,6 +728,8 @@ def test_a_diffusion_model_is_asked_by_the_paper_s_templates(
     assert Pipeline.last.tokens["<scan>"] == str(tmp_path / "scan.safetensors")
     assert "a 3 in <scan> style" in Pipeline.last.prompts
     (tmp_path / "scan.safetensors").unlink()
+    for pickled in ("scan.bin", "scan.pt"):  # opening one may run code
+        (tmp_path / pickled).touch()
     with pytest.raises(FairsiloError, match="has no textual inversion of the domain 'scan'"):
         make_synthetic(f"diffusion:some/model;tokens={tmp_path}", digits.roster, 0.25, 0.0, 0)
     with pytest.raises(FairsiloError, match="the diffusion model broken cannot be loaded: no such model"):

@@ -14,6 +14,7 @@ LONGEST = 500
 LAYERS = (
     "errors",
     "config",
+    "plugins",
     "core",
     "models",
     "tasks",
@@ -23,6 +24,8 @@ LAYERS = (
     "analysis",
     "runs",
     "report",
+    "api",
+    "laws",
     "cli",
 )
 
@@ -74,6 +77,11 @@ def test_no_imports_go_round_in_a_circle() -> None:
         TopologicalSorter(found).prepare()
     except CycleError as circle:
         raise AssertionError(" -> ".join(circle.args[1])) from None
+
+
+def test_every_module_has_a_layer() -> None:
+    """All but the package itself, which imports on use."""
+    assert [name for name in modules() if layer(name) is None] == ["fairsilo"]
 
 
 def test_imports_go_down_the_layers_only() -> None:

@@ -1,4 +1,4 @@
-"""A federation small enough to run hundreds of times, and the ways the law suite runs it."""
+"""The federation of the laws, the methods they are tried on, and the ways the law suite runs them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fairsilo.config import EngineSettings, EvaluateSettings, TrainSettings
+from fairsilo.config import TrainSettings
 from fairsilo.core.attachments import EACH_UPDATE, WIRE, Sends
 from fairsilo.core.messages import MODEL, Message
 from fairsilo.core.method import Method
 from fairsilo.core.part import About, Part
-from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.samples import Split
 from fairsilo.core.server import Server, Updates
 from fairsilo.data.federation import Federation, pooled
 from fairsilo.engine.base import Engine
@@ -28,54 +28,27 @@ from fairsilo.engine.events import Callback, silent
 from fairsilo.engine.features import keep_features
 from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import History, Loop
-from fairsilo.engine.sequential import Sequential
+from fairsilo.laws.tiny import (
+    CLASSES,
+    TRAINING,
+    TinyNet,
+    enlarged,
+    federation,
+    looped,
+    numbers,
+    samples,
+    silo,
+)
+from fairsilo.laws.tiny import server_images as synthetic
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.text import method
-from fairsilo.models.networks import Network
-from fairsilo.runs.folder import RunFolder
 from fairsilo.tasks.classify import Classify
-from tiny_backbones import enlarged, write_clip, write_vit
-
-CLASSES = 3
-
-
-class TinyNet(Network):
-    """A convolution with batch normalisation and a linear head: 200 parameters, all kinds of tensors."""
-
-    def __init__(self, classes: int, channels: int) -> None:
-        super().__init__()
-        self.features = nn.Sequential(
-            nn.Conv2d(channels, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()
-        )
-        self.head = nn.Linear(24, classes)
+from tiny_backbones import write_clip, write_vit
 
 
 def server_net(classes: int, channels: int) -> nn.Module:
     """A larger network, which only the server trains."""
     return nn.Sequential(nn.Flatten(), nn.Linear(channels * 36, 16), nn.ReLU(), nn.Linear(16, classes))
-
-
-def samples(count: int, shift: float, seed: int) -> Split:
-    """Images whose class is the channel that is bright in its upper half, on a background that differs per domain."""
-    stream = torch.Generator().manual_seed(seed)
-    targets = torch.arange(count) % CLASSES
-    images = 90 + shift + 25 * torch.randn(count, CLASSES, 6, 6, generator=stream)
-    images[torch.arange(count), targets, :3] += 80
-    return Split(images.clamp(0, 255).to(torch.uint8), targets)
-
-
-def silo(name: str, shift: float, count: int, seed: int) -> SiloData:
-    parts = (samples(size, shift, seed + i) for i, size in enumerate((count, 12, 18)))
-    return SiloData(name, name, *parts)
-
-
-def federation(sizes: dict[str, int] | None = None) -> Federation:
-    sizes = sizes or {"a": 24, "b": 18, "c": 30}
-    silos = [silo(name, 25.0 * i - 25, count, 10 * i) for i, (name, count) in enumerate(sizes.items())]
-    return Federation("tiny", tuple("012"), tuple(silos), (silo("u", 50.0, 9, 99),))
-
-
-TRAINING = TrainSettings(rounds=3, epochs=1, batch_size=8, lr=0.1, momentum=0.9, weight_decay=1e-4)
 
 
 def plan(how: Method | str, training: TrainSettings = TRAINING, seed: int = 0, **changes: Any) -> Blueprint:
@@ -107,21 +80,16 @@ def run(
         blueprint, people, server_data, made_images = on_backbone(how, people, training, seed)
     else:
         blueprint = plan(how, training, seed)
-    made = engine(blueprint, people) if engine else Sequential(blueprint, people)
-    made.folder = folder  # type: ignore[attr-defined]
-    run_folder = RunFolder(folder) if folder else None
-    if run_folder:
-        run_folder.create()
-    loop = Loop(
+    loop = looped(
         blueprint,
-        people.roster,
-        wrap(made),
-        evaluate=EvaluateSettings(),
-        settings=EngineSettings(**settings),
-        records=run_folder,
+        people,
+        folder=folder,
         listener=listener,
+        wrap=wrap,
+        engine=engine,
         server_data=server_data or synthetic(),
         synthetic=made_images,
+        **settings,
     )
     return loop.run(), loop
 
@@ -156,15 +124,6 @@ def backbone(kind: str) -> str:
     if kind == "vit":
         return f"vit:{write_vit(folder)}"
     return f"clip:{write_clip(folder, layers=6)}"
-
-
-def numbers(history: History) -> dict[str, Any]:
-    """Everything a run found that may not depend on where, when or in how many pieces it ran."""
-    records = []
-    for record in history.rounds:
-        exchanges = [{k: v for k, v in exchange.items() if k != "seconds"} for exchange in record["exchanges"]]
-        records.append({k: v for k, v in record.items() if k != "seconds"} | {"exchanges": exchanges})
-    return {"vector": history.vector.tolist(), "rows": history.rows, "rounds": records}
 
 
 @dataclass(frozen=True)
@@ -221,9 +180,7 @@ def two_models() -> Method:
     return Method((TwoModels(),), "two-models")
 
 
-def synthetic() -> Split:
-    return samples(60, 0.0, 7)
-
+__all__ = ["CLASSES", "TRAINING", "TinyNet", "enlarged", "federation", "numbers", "samples", "silo", "synthetic"]
 
 # every entry, its variants, and compositions across kinds of hooks
 COMPOSED = (

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 
-from fairsilo.core.samples import SiloData, Split
-from fairsilo.data.federation import Federation
+from fairsilo.laws.tiny import enlarged
+
+__all__ = ["enlarged", "write_clip", "write_pixels", "write_resnet", "write_vit"]
 
 
 def write_clip(folder: Path, size: int = 8, layers: int = 2) -> Path:
@@ -67,16 +67,3 @@ def write_resnet(folder: Path) -> Path:
         config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
         transformers.ResNetModel(config).save_pretrained(folder)
     return write_pixels(folder)
-
-
-def enlarged(people: Federation, size: int = 8, channels: int = 3) -> Federation:
-    """The tiny federation with images of another size; past the third, channels come again."""
-
-    def split(one: Split) -> Split:
-        images = F.interpolate(one.inputs.float(), size=(size, size)).to(torch.uint8)
-        return Split(images[:, torch.arange(channels) % 3], one.targets)
-
-    def silo(one: SiloData) -> SiloData:
-        return SiloData(one.name, one.domain, split(one.train), split(one.validation), split(one.test))
-
-    return Federation(people.name, people.classes, tuple(map(silo, people.silos)), tuple(map(silo, people.unseen)))

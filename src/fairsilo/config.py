@@ -100,7 +100,10 @@ def convert(value: Any, hint: Any, name: str) -> Any:
 
 @dataclass(frozen=True)
 class DataSettings:
-    name: str | None = setting(None, "an embedded federation (see `fairsilo datasets`); glyphs where no data are named")
+    name: str | None = setting(
+        None,
+        "a federation that `fairsilo datasets` lists, or package:function; glyphs where no data are named",
+    )
     folder: str | None = setting(None, "images as FOLDER/domain/class/*.png, or a CSV/JSON index")
     packed: str | None = setting(None, "a folder with one .npz per domain")
     domains: tuple[str, ...] | None = setting(None, "use these domains only, such as scan,photo")
@@ -184,7 +187,9 @@ class TrainSettings:
 class EvaluateSettings:
     every: int = setting(1, "evaluate every n-th round (and the last)", low=1)
     batch: int = setting(256, "samples a step when evaluating", low=1)
-    metric: str = setting("accuracy", "what is reported", choices=("accuracy", "balanced-accuracy"))
+    metric: str = setting(
+        "auto", "what is reported: a metric of the data's task; auto: its own choice, for classes accuracy"
+    )
     selection: str = setting(
         "last",
         "which round is reported: the last, the mean of the last five evaluations, the best on the training silos' "

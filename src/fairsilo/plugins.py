@@ -64,6 +64,35 @@ def _working_directory_importable() -> Iterator[None]:
             sys.path.remove(here)
 
 
+def found_by(group: str, name: str, what: str) -> Any:
+    """The object that a name stands for: an entry point of the group, or else `package:name`."""
+    return offered(group, name, what) if name in registered(group) else imported(name, what)
+
+
+def called(function: Any, arguments: tuple[object, ...], what: str, signature: str) -> Any:
+    """What the function of another package returns; whatever it raises becomes one sentence.
+
+    Args:
+        function: The function, or what should be one.
+        arguments: What it is called with.
+        what: What it makes, for the error, such as "data set 'mine:scans'".
+        signature: Its arguments in words, for the error.
+
+    Raises:
+        FairsiloError: It cannot be called so, or raises.
+    """
+    if not callable(function):
+        raise FairsiloError(f"{what} is not callable; it must be a function of {signature}")
+    try:
+        return function(*arguments)
+    except FairsiloError:
+        raise
+    except TypeError as problem:
+        raise FairsiloError(f"{what} cannot be called with {signature}: {problem}") from problem
+    except Exception as problem:  # the package of somebody else may raise anything
+        raise FairsiloError(f"{what} raised {type(problem).__name__}: {problem}") from problem
+
+
 @cache
 def registered(group: str) -> dict[str, EntryPoint]:
     """What installed packages offer: name -> entry point, not imported yet."""

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from fairsilo import __version__
+from fairsilo.cli.checking import check
 from fairsilo.cli.comparing import compare
 from fairsilo.cli.drawing import figure
 from fairsilo.cli.listing import datasets, methods, settings
@@ -26,7 +27,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (run, resume, compare, report, methods, settings, datasets, predict, evaluate, personalise, figure):
+COMMANDS = (run, resume, compare, report, methods, settings, datasets, predict, evaluate, personalise, figure, check)
+for command in COMMANDS:
     app.command()(command)
 
 

@@ -14,11 +14,14 @@ from fairsilo.errors import UnknownSettingError
 def methods(
     name: Annotated[str | None, typer.Argument(help="one method, in full")] = None, as_json: AsJson = False
 ) -> None:
-    """The catalogue: papers, parts, settings with ranges and defaults, what is sent and kept."""
-    from fairsilo.methods.catalogue import CATALOGUE, entry
+    """The catalogue: papers, parts, settings with ranges and defaults, what is sent and kept.
+
+    Methods that installed packages offer are listed too.
+    """
+    from fairsilo.methods.others import all_entries, entry_of
     from fairsilo.report.tables import methods_table
 
-    found = [entry(name).describe()] if name else [one.describe() for one in CATALOGUE.values()]
+    found = [entry_of(name).describe()] if name else [one.describe() for one in all_entries().values()]
     if as_json:
         show_json(found)
     elif name:
@@ -48,13 +51,16 @@ def datasets(
     name: Annotated[str | None, typer.Argument(help="one data set, or your own folder, index or packed files")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The embedded federations, what your own data must look like, and what they look like."""
-    from fairsilo.data.embedded import DATASETS
+    """The embedded federations, what your own data must look like, and what they look like.
+
+    Data sets that installed packages offer are listed too.
+    """
+    from fairsilo.data import all_datasets
 
     if name:
         _dataset(name, as_json)
         return
-    rows = [{"name": key, "about": about} for key, about in DATASETS.items()]
+    rows = [{"name": key, "about": about} for key, about in all_datasets().items()]
     if as_json:
         show_json(rows)
         return
@@ -62,7 +68,7 @@ def datasets(
         say(f"{row['name']}: {row['about']}")
     say(
         "your own: data.folder=PATH with PATH/domain/class/*.png (or a CSV/JSON index with path, label, domain),\n"
-        "          data.packed=PATH with one .npz per domain"
+        "          data.packed=PATH with one .npz per domain, data.name=package:function with a function of your own"
     )
 
 

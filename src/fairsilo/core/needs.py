@@ -104,6 +104,7 @@ DOES = {
     "uneven-steps": "its local loop takes steps that do not move every tensor alike",
     "normalises-images": "networks see other images than silos hold, also at evaluation",
     "pools-data": "all training data are in one place: a baseline, not a federation",
+    "trains-nothing": "its local loop measures, and takes no step",
     "adapts-once": "its `adapt` is long: asked after the last round only",
 }
 

@@ -1,4 +1,4 @@
-"""Data sets: the embedded ones by name, and the user's own images from folders, indexes and packed files.
+"""Data sets: the embedded ones and those of other packages by name, and images from folders, indexes and packed files.
 
 Nothing heavy is imported here; a reader is imported when it is called for.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fairsilo.data.embedded import DATASETS
 from fairsilo.errors import FairsiloError, nearest
+from fairsilo.plugins import called, found_by, is_reference, registered
 
 # what leaves a silo where images in its style are made with one
 TOKEN = "a textual-inversion token of its style, made from some of its images (ten a class in the paper)"
@@ -18,7 +19,24 @@ TOKEN = "a textual-inversion token of its style, made from some of its images (t
 if TYPE_CHECKING:
     from fairsilo.data.dataset import Dataset
 
+GROUP = "fairsilo.datasets"
 INDEX_SUFFIXES = (".csv", ".json")
+
+
+def has_name(name: str) -> bool:
+    """Whether a data set is known by this name: embedded, or offered by an installed package."""
+    return name in DATASETS or name in registered(GROUP)
+
+
+def all_datasets() -> dict[str, str]:
+    """Name -> what it shows: the embedded data sets, and those that installed packages offer."""
+    others = {name: f"of the package {point.module}" for name, point in registered(GROUP).items()}
+    return others | DATASETS
+
+
+def names_code(name: str) -> bool:
+    """Whether loading this data set imports code that the name itself points to."""
+    return not has_name(name) and is_reference(name)
 
 
 def load(
@@ -30,7 +48,19 @@ def load(
     seed: int = 0,
     domains: Sequence[str] | None = None,
 ) -> Dataset:
-    """The data set of exactly one source, resized if a size is given, with all or only the named domains."""
+    """The data set of exactly one source, resized if a size is given, with all or only the named domains.
+
+    Args:
+        name: An embedded data set, one that an installed package offers (entry points of the group
+            `fairsilo.datasets`), or `package:function`. The function is called with the size (None: as the images
+            are) and the seed, and returns a `fairsilo.data.dataset.Dataset`.
+        folder: Images as FOLDER/domain/class/*.png, or an index.
+        index: A CSV or JSON file.
+        packed: A folder with one .npz per domain.
+        size: Height and width in pixels.
+        seed: Of what is rendered.
+        domains: The domains to use; by default all.
+    """
     sources = {"name": name, "folder": folder, "index": index, "packed": packed}
     given = {key: value for key, value in sources.items() if value is not None}
     if len(given) != 1:
@@ -52,11 +82,25 @@ def load(
 
 
 def _named(name: str, size: int | None, seed: int) -> Dataset:
-    if name not in DATASETS:
-        raise FairsiloError(f"unknown data set {name!r}{nearest(name, DATASETS)}")
-    from fairsilo.data.glyphs import glyphs
+    if name in DATASETS:
+        from fairsilo.data.glyphs import glyphs
 
-    return glyphs(seed) if size is None else glyphs(seed, size)
+        return glyphs(seed) if size is None else glyphs(seed, size)
+    if not has_name(name) and not is_reference(name):
+        raise FairsiloError(f"unknown data set {name!r}{nearest(name, all_datasets())}")
+    return _foreign(name, size, seed)
+
+
+def _foreign(name: str, size: int | None, seed: int) -> Dataset:
+    """What the function of another package returns."""
+    from fairsilo.data.dataset import Dataset
+
+    made = called(found_by(GROUP, name, "data set"), (size, seed), f"data set {name!r}", "(size, seed)")
+    if not isinstance(made, Dataset):
+        raise FairsiloError(
+            f"data set {name!r} gave a {type(made).__name__}; it must return a fairsilo.data.dataset.Dataset"
+        )
+    return made
 
 
 def _read(kind: str, path: Path, size: int | None) -> Dataset:

@@ -7,11 +7,11 @@ from typing import Any
 
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.task import Task
-from fairsilo.data import INDEX_SUFFIXES, load
+from fairsilo.data import INDEX_SUFFIXES, all_datasets, has_name, load
 from fairsilo.data.dataset import SPLITS, UNDECIDED, Dataset, Domain
-from fairsilo.data.embedded import DATASETS
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError, nearest
+from fairsilo.plugins import is_reference
 from fairsilo.tasks.registry import task_of
 
 FEW = 10  # samples in a test set, below which a result says little
@@ -20,9 +20,9 @@ FEW = 10  # samples in a test set, below which a result says little
 def find(source: str) -> Dataset:
     """The data set of a name, a folder of images, an index or a folder of packed files."""
     path = Path(source)
-    if source in DATASETS or not path.exists():
-        if source not in DATASETS:
-            raise FairsiloError(f"{source!r} is no data set and no folder{nearest(source, DATASETS)}")
+    if has_name(source) or not path.exists():
+        if not has_name(source) and not is_reference(source):
+            raise FairsiloError(f"{source!r} is no data set and no folder{nearest(source, all_datasets())}")
         return load(name=source)
     if path.is_dir() and any(path.glob("*.npz")):
         return load(packed=source)

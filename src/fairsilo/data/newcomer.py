@@ -8,9 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fairsilo.data import INDEX_SUFFIXES, load
+from fairsilo.data import INDEX_SUFFIXES, has_name, load
 from fairsilo.data.dataset import UNDECIDED, Domain
-from fairsilo.data.embedded import DATASETS
 from fairsilo.data.folder import SUFFIXES
 from fairsilo.data.packed import read_domain
 from fairsilo.data.reading import Stack, size_limit
@@ -21,7 +20,7 @@ def read_newcomer(source: str, classes: Sequence[str], size: int | None) -> dict
     """Domains by name from PATH/class/image, PATH/domain/class/image, an index, packed files, or `glyphs:street`."""
     name, _, wanted = source.partition(":")
     path = Path(source)
-    if name in DATASETS and not path.exists():
+    if has_name(name) and not path.exists():
         found = load(name=name, size=size)
         if wanted and wanted not in found.domains:
             raise FairsiloError(f"{name} has no domain {wanted!r}{nearest(wanted, found.domains)}")

@@ -203,14 +203,14 @@ def _read_kept(file: Path, labels: Tensor, shape: tuple[int, ...]) -> Tensor:
 def _pipeline(source: str, roster: Roster) -> Any:
     files, diffusers, model = _token_files(source, roster), _diffusers(), _options(source)[0]
     try:
-        pipeline = diffusers.DiffusionPipeline.from_pretrained(model)
+        pipeline = diffusers.DiffusionPipeline.from_pretrained(model, use_safetensors=True)
     except (OSError, ValueError) as problem:
         reason = " ".join(str(problem).split())[:200]
         raise FairsiloError(f"the diffusion model {model} cannot be loaded: {reason}") from problem
     pipeline.set_progress_bar_config(disable=True)
     pipeline = pipeline.to("cuda") if torch.cuda.is_available() else pipeline
     for domain, file in files.items():
-        pipeline.load_textual_inversion(str(file), token=_token(domain))
+        pipeline.load_textual_inversion(str(file), token=_token(domain), use_safetensors=True)
     return pipeline
 
 
@@ -245,10 +245,9 @@ def _token_files(source: str, roster: Roster) -> dict[str, Path]:
         return {}
     found = {}
     for domain in sorted({silo.domain for silo in roster.silos}):
-        files = [folder / f"{domain}{suffix}" for suffix in (".safetensors", ".bin", ".pt")]
-        file = next((file for file in files if file.is_file()), None)
-        if file is None:
-            raise FairsiloError(f"{folder} has no textual inversion of the domain {domain!r}: {files[0].name}")
+        file = folder / f"{domain}.safetensors"
+        if not file.is_file():
+            raise FairsiloError(f"{folder} has no textual inversion of the domain {domain!r}: {file.name}")
         found[domain] = file
     return found
 

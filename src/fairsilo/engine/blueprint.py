@@ -27,7 +27,7 @@ from fairsilo.methods.text import method, text_of
 from fairsilo.models.backbones import Backbone
 from fairsilo.models.networks import Staged
 from fairsilo.models.registry import build
-from fairsilo.tasks.registry import task_of
+from fairsilo.tasks.registry import has_name, task_of
 
 ModelMaker = Callable[[int, int], nn.Module]
 
@@ -60,7 +60,7 @@ class Blueprint:
         """All of it as JSON, from which a silo is built anywhere: method, model and settings by their names.
 
         Raises:
-            UnnamedError: The model or the method is a Python object that has no name elsewhere.
+            UnnamedError: The model, the method or the task is a Python object that has no name elsewhere.
         """
         if not isinstance(self.model, str):
             raise UnnamedError("the model is a Python object")
@@ -69,6 +69,8 @@ class Blueprint:
             raise UnnamedError(f"the method {self.method.name} has parts that have no name outside this program")
         content = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
         task = [self.task.name, self.task.classes, self.task.reported.name]
+        if not has_name(self.task.name):
+            raise UnnamedError(f"the task {self.task.name} has no name outside this program")
         return json.dumps({**content, "method": method, "task": task, "training": dataclasses.asdict(self.training)})
 
     @classmethod

@@ -12,28 +12,43 @@ from typing import Any
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.catalogue import Entry
-from fairsilo.plugins import imported, is_reference, offered, registered
+from fairsilo.methods.catalogue import CATALOGUE, Entry, entry
+from fairsilo.plugins import found_by, is_reference, registered
 
 GROUP = "fairsilo.methods"
 
 
 def foreign(name: str) -> bool:
     """Whether a name is that of another package's method."""
-    return is_reference(name) or name in registered(GROUP)
+    return is_reference(name) or (name not in CATALOGUE and name in registered(GROUP))
 
 
 def foreign_method(name: str, settings: dict[str, Any]) -> Method:
     """The method that a name of another package's stands for, with these settings."""
-    found = imported(name, "method") if is_reference(name) else offered(GROUP, name, "method")
+    found = found_by(GROUP, name, "method")
     text = ", ".join(f"{key}={value}" for key, value in settings.items())
     return dataclasses.replace(_made(name, found, settings), name=f"{name}({text})" if text else name)
 
 
 def foreign_entries() -> dict[str, Entry]:
-    """What installed packages offer and a catalogue can list: their parts and entries."""
-    found = {name: offered(GROUP, name, "method") for name in registered(GROUP)}
-    return {name: _entry(name, one) for name, one in found.items() if isinstance(one, Entry) or _is_part(one)}
+    """What installed packages offer, as a catalogue lists it; of one that cannot be imported, why."""
+    found = {}
+    for name in (name for name in registered(GROUP) if foreign(name)):
+        try:
+            found[name] = entry_of(name)
+        except FairsiloError as problem:
+            found[name] = Entry(name, name, str(problem))
+    return found
+
+
+def all_entries() -> dict[str, Entry]:
+    """The catalogue, and what installed packages offer besides."""
+    return CATALOGUE | foreign_entries()
+
+
+def entry_of(name: str) -> Entry:
+    """What describes a method of the catalogue, or of another package."""
+    return _entry(name, found_by(GROUP, name, "method")) if foreign(name) else entry(name)
 
 
 def _made(name: str, found: Any, settings: dict[str, Any]) -> Method:
@@ -60,4 +75,8 @@ def _entry(name: str, found: Any) -> Entry:
     if isinstance(found, Entry):
         return dataclasses.replace(found, name=name)
     idea = (inspect.getdoc(found) or "").split("\n")[0]
-    return Entry(name, found.__name__, idea, (found,))
+    if _is_part(found):
+        return Entry(name, found.__name__, idea, (found,))
+    parts = _made(name, found, {}).parts  # their settings are made already
+    chosen = {item.name: getattr(part, item.name) for part in parts for item in dataclasses.fields(part)}
+    return Entry(name, name, idea, tuple(map(type, parts)), settings=chosen)

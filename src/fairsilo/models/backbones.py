@@ -63,6 +63,7 @@ def _loaded(kind: str, source: str) -> Any:
     logging.getLogger("huggingface_hub").setLevel(
         logging.ERROR
     )  # it tells of every attempt to connect; the sentence below says enough
+    _refuse_pickles(kind, Path(source))
     loader: Any = {"clip": transformers.CLIPModel, "vit": transformers.ViTModel, "resnet": transformers.ResNetModel}[
         kind
     ]
@@ -71,7 +72,12 @@ def _loaded(kind: str, source: str) -> Any:
     try:
         # shapes that do not fit would be an error that points to a log, which is off; below they are named instead
         model, found = loader.from_pretrained(
-            source, output_loading_info=True, dtype=torch.float32, ignore_mismatched_sizes=True, **extra
+            source,
+            output_loading_info=True,
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,
+            use_safetensors=True,
+            **extra,
         )
     except Exception as problem:  # a damaged file or a wrong config: each of the libraries has errors of its own for it
         where = "" if local else f"; {source} is no folder here, so they were looked for on the Hub"
@@ -91,6 +97,16 @@ def _loaded(kind: str, source: str) -> Any:
             f"the weights of the backbone {kind}:{source} lack {len(missing)} tensors, such as {sorted(missing)[0]}"
         )
     return model.eval().requires_grad_(False)
+
+
+def _refuse_pickles(kind: str, folder: Path) -> None:
+    """Weights in PyTorch's own format are pickles, which may run code when they are opened."""
+    pickles = sorted(file for file in folder.glob("*") if file.suffix in (".bin", ".pt", ".pth", ".ckpt"))
+    if pickles and not list(folder.glob("*.safetensors")):
+        raise FairsiloError(
+            f"the weights of the backbone {kind}:{folder} are in {pickles[0].name}, which may run code when it is "
+            "opened; give them as model.safetensors"
+        )
 
 
 def _reason(problem: Exception) -> str:

@@ -44,7 +44,7 @@ def engines(experiment: Experiment, silos: int, listener: Callback) -> Iterator[
         return Sequential(plan, federation, settings.strict, folder)
 
     try:
-        with _threads(settings.threads):
+        with fixed_threads(settings.threads):
             yield make
     finally:
         for pool in pools:
@@ -69,7 +69,7 @@ def engine_kind(experiment: Experiment, silos: int) -> tuple[str, int]:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
+def fixed_threads(count: int) -> Iterator[None]:
     """Torch at a fixed number of threads, as in the workers: results do not depend on the machine's cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)

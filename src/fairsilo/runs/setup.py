@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from fairsilo import config
+from fairsilo import data as sources
 from fairsilo.config import Experiment
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
@@ -28,7 +29,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.methods import catalogue
 from fairsilo.methods.text import method as method_of
 from fairsilo.methods.text import references, text_of
-from fairsilo.models.registry import names_code
+from fairsilo.models import registry
 from fairsilo.runs.engines import engine_kind
 from fairsilo.tasks.registry import task_of
 
@@ -73,13 +74,19 @@ def read_experiment(folder: Path, trust: bool = False) -> Experiment:
         raise FairsiloError(f"{folder} is no run folder: it has no config.yaml")
     experiment = config.experiment(config.read_yaml(folder / "config.yaml"))
     methods = [name for text in (experiment.method, experiment.baseline) if text for name in references(text)]
-    code = [*methods, *([experiment.model] if names_code(experiment.model) else [])]
+    model = [experiment.model] if registry.names_code(experiment.model) else []
+    data = [experiment.data.name] if experiment.data.name and sources.names_code(experiment.data.name) else []
+    refuse_code(folder, [*methods, *model, *data], trust)
+    return experiment
+
+
+def refuse_code(folder: Path, code: list[str], trust: bool) -> None:
+    """Raise FairsiloError where a run folder names code to import and the user did not say that it is trusted."""
     if code and not trust:
         raise FairsiloError(
             f"{folder} names code that would be imported and run: {', '.join(code)}; "
             "if you trust it, say so with --trust (in Python: trust=True)"
         )
-    return experiment
 
 
 def federation_of(experiment: Experiment) -> Federation:

@@ -34,7 +34,8 @@ from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods.text import method as method_of
 from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.seen import Seen, read_seen
-from fairsilo.runs.setup import Objects, as_method, plan_of, read_experiment
+from fairsilo.runs.setup import Objects, as_method, plan_of, read_experiment, refuse_code
+from fairsilo.tasks.registry import names_code
 
 
 class Trained:
@@ -106,6 +107,7 @@ class Trained:
             engine = dataclasses.replace(self.experiment.engine, device="cpu")
             self.experiment = dataclasses.replace(self.experiment, engine=engine)
         self.roster = Roster.from_dict(self.facts["roster"])
+        refuse_code(self.folder, [self.roster.task] if names_code(self.roster.task) else [], trust)
         self.classes, self.shape, self.silos = self.roster.classes, self.roster.shape, self.roster.names
         own = {} if method is None else {self.experiment.method: as_method(method)}
         self.plan: Blueprint = plan_of(self.experiment, self.roster, Objects(None, model, own))

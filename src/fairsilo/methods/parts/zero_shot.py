@@ -26,6 +26,7 @@ class ZeroShot(Part):
         formula="argmax_c cos(I, T_c)",
     )
     needs = frozenset({"classification"})
+    does = frozenset({"trains-nothing"})
 
     template: str = setting(TEMPLATE, "the prompt of a class")
 

@@ -1,0 +1,1 @@
+"""What must hold for every method, also for one of another package: see `laws.check.check`."""
