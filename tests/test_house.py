@@ -70,6 +70,13 @@ def test_no_file_is_too_long() -> None:
     assert [name for name, length in lengths.items() if length > LONGEST] == []
 
 
+def test_a_part_is_one_idea_and_no_library() -> None:
+    """Networks belong in models/ and shared mathematics in methods/: parts stay under 60 lines on average."""
+    parts = [path for path in (ROOT / "methods" / "parts").glob("*.py") if path.stem != "__init__"]
+    lengths = [len(path.read_text(encoding="utf-8").splitlines()) for path in parts]
+    assert sum(lengths) / len(lengths) < 60
+
+
 def test_no_imports_go_round_in_a_circle() -> None:
     found = graph()
     assert len(found) > 100

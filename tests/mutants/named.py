@@ -164,9 +164,9 @@ NAMED = (
     ),
     Named(
         "HarmoFL's window is square in images that are not",
-        "methods/parts/amplitude_norm.py",
-        "window(batch.inputs.shape[-2], batch.inputs.shape[-1], self.window)",
-        "window(batch.inputs.shape[-2], batch.inputs.shape[-2], self.window)",
+        "methods/spectra.py",
+        "window(images.shape[-2], images.shape[-1], share)\n    return amplitude",
+        "window(images.shape[-2], images.shape[-2], share)\n    return amplitude",
         f"{FORMULAS}::test_a_window_of_images_that_are_not_square",
     ),
     Named(

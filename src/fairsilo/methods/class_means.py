@@ -50,3 +50,21 @@ def features_of(silo: Silo, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
         features = output_of(silo, batch).features
         assert features is not None
         yield features.flatten(1), batch.targets
+
+
+def mean_of_those_with_it(
+    means: Tensor, has: Tensor, before: Tensor | None, known_before: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The mean over silos of each class's mean feature, and which classes are known.
+
+    Args:
+        means: Silos x classes x features.
+        has: Silos x classes: which silos have which classes; only these count.
+        before: Classes x features: what stays for a class that no silo has; None at first.
+        known_before: Which of these are known.
+    """
+    known = has.any(0)
+    mean = (means * has[..., None]).sum(0) / has.sum(0).clamp(min=1)[:, None]
+    if before is None or known_before is None:
+        return mean, known
+    return torch.where(known[:, None], mean, before), known | known_before

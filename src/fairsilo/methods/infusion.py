@@ -13,6 +13,7 @@ from torch import Tensor
 from fairsilo.core.server import Server
 from fairsilo.core.silo import prepare
 from fairsilo.core.vectors import FlatModel
+from fairsilo.errors import FairsiloError
 from fairsilo.models.clip_networks import AdapterBank, mixed
 
 
@@ -21,7 +22,7 @@ class Infusion:
 
     Args:
         server: Its own network is an `AdapterBank` with one adapter per silo.
-        purpose: Of the random streams that shuffle the images.
+        purpose: The part's name, of the random streams that shuffle the images.
         rate: Of Adam.
         batch_size: Images of each silo a step.
     """
@@ -30,6 +31,9 @@ class Infusion:
         assert server.own_model is not None
         assert isinstance(server.own_model.module, AdapterBank)
         self.server, self.purpose, self.rate, self.batch_size = server, purpose, rate, batch_size
+        for name in server.names:
+            if not len(server.synthetic.get(name, ())):
+                raise FairsiloError(f"{purpose} needs synthetic images for every silo, and {name!r} has none")
         self.flat, self.bank = server.own_model, server.own_model.module
         self.flat.load(server.vector)
 
@@ -73,6 +77,11 @@ class Infusion:
                         tutors[name].step()
                 learner.step()
         return self.flat.read(), {name: copy.read() for name, copy in copies.items()}
+
+    def images(self, name: str) -> dict[str, Tensor]:
+        """All synthetic images of a silo, with their labels."""
+        images, labels = self.server.synthetic[name].take(range(len(self.server.synthetic[name])))
+        return {"images": images, "labels": labels}
 
     def answers(self, name: str, chosen: Tensor) -> tuple[Tensor, Tensor]:
         """Every adapter's logits of some synthetic images, and their labels; CLIP itself runs once for each image."""

@@ -38,6 +38,12 @@ def window_sizes(known: Mapping[str, int], share: float) -> dict[str, int]:
     return {"rows": len(range(known["height"])[rows]), "columns": len(range(known["width"])[columns])}
 
 
+def low_amplitude(images: Tensor, share: float) -> Tensor:
+    """The amplitude of images inside the window."""
+    rows, columns = window(images.shape[-2], images.shape[-1], share)
+    return amplitude(images)[..., rows, columns]
+
+
 def with_low_amplitude(images: Tensor, low: Tensor, share: float, own: Tensor | float = 0.0) -> Tensor:
     """The images with their low-frequency amplitude replaced by own * theirs + (1 - own) * low."""
     spectrum = torch.fft.fftshift(torch.fft.fft2(images), dim=(-2, -1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from fairsilo.core.silo import Batch, Silo
@@ -37,3 +38,10 @@ def halves(batch: Batch) -> tuple[Batch, Batch]:
         for some in (slice(0, half), slice(half, None))
     )
     return first, second
+
+
+def second_moment(before: Tensor, square: Tensor, beta: float, rule: str) -> Tensor:
+    """Adam's b v + (1-b) D^2, or Yogi's v - (1-b) D^2 sign(v - D^2)."""
+    if rule == "adam":
+        return beta * before + (1 - beta) * square
+    return before - (1 - beta) * square * torch.sign(before - square)

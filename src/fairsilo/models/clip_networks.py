@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -130,6 +131,16 @@ class AdapterBank(Staged):
         beta, chosen = self.attend(phi), int(self.get_buffer("route"))
         share = beta if chosen < 0 else torch.eye(len(phi)).to(beta)[chosen].expand_as(beta)
         return Output(mixed(share, phi), mixed(share, adapted), {"attention": beta})
+
+
+def adapter_bank(
+    clip: ClipNetwork, classes: Sequence[str], template: str, count: int, cross: bool, as_printed: bool
+) -> AdapterBank:
+    """A bank over the prompts of classes; as printed in the paper their features are not normalised."""
+    texts = clip.prompts(classes, template)
+    if as_printed:
+        texts = clip.encode(clip.tokens([template.format(name) for name in classes]))
+    return AdapterBank(clip, texts, count, cross, as_printed)
 
 
 def mixed(share: Tensor, answers: Tensor) -> Tensor:

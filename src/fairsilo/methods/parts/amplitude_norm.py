@@ -20,7 +20,9 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.spectra import amplitude, non_negative, window, window_sizes, with_low_amplitude
+from fairsilo.methods.spectra import low_amplitude, non_negative, window_sizes, with_low_amplitude
+
+AMPLITUDE = "once, the mean low-frequency amplitude of its training images"
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,7 @@ class AmplitudeNorm(Part):
     about = About(
         paper="Jiang, Wang and Dou, HarmoFL: Harmonizing Local and Global Drifts in Federated Learning, AAAI 2022",
         formula="x' = IFFT(A' e^(iP)) with A' = mean amplitude of the federation at low frequencies, A elsewhere",
-        sends=(
-            Sends(
-                "amplitude",
-                "once, the mean low-frequency amplitude of its training images",
-                ("channels", "rows", "columns"),
-                "float",
-                per="mean",
-                exchange="share",
-            ),
-        ),
+        sends=(Sends("amplitude", AMPLITUDE, ("channels", "rows", "columns"), "float", per="mean", exchange="share"),),
         keeps=("the mean amplitude at the server",),
     )
     needs = frozenset({"image-task"})
@@ -61,10 +54,8 @@ class AmplitudeNorm(Part):
         server.memory.of(self)["amplitude"] = torch.stack(found).mean(0)
 
     def share(self, silo: Silo, message: Message) -> Message:
-        total: Tensor | float = 0.0
-        for batch in silo.evaluation_batches(silo.data.train):
-            rows, columns = window(batch.inputs.shape[-2], batch.inputs.shape[-1], self.window)
-            total = total + amplitude(non_negative(batch.inputs))[..., rows, columns].sum(0)
+        batches = silo.evaluation_batches(silo.data.train)
+        total = sum(low_amplitude(non_negative(batch.inputs), self.window).sum(0) for batch in batches)
         return Message({"amplitude": torch.as_tensor(total) / len(silo.data.train)})
 
     def accompany(self, server: Server, message: Message) -> Message:

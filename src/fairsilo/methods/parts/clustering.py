@@ -3,10 +3,9 @@
 A Gaussian mixture over the silos' representations; nobody says which domain it has, only how many there are may be
 known. A silo that sits a round out is clustered by its last representation. Clusters keep their numbers from round to
 round as far as their members do.
-Silos are compared by the model that they all received (`under=received`, as in the released code): representations then
-differ by the data alone. Under the local models (`under=local`, Algorithm 1 of the paper) they also tell how far each
-was trained, and clusters may follow that instead: with FedGC's prompts on Digits 59 to 69 % of the silos' types are
-named right so, and 92 to 100 % under the received model (five clusters; the paper: 100 %; docs/reproduction.md).
+Under the model that all received (`under=received`, as released) representations differ by the data alone. Under the
+local models (`under=local`, Algorithm 1 of the paper) they also tell how far each was trained, and clusters may follow
+that instead (docs/reproduction.md has numbers).
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
 from fairsilo.methods.representations import Known, centres_of, mixture, renumbered, representation
 
+WORDS = "the mean over its classes of their mean representation (one vector)"
 CLUSTERS = "clusters"  # at the server a fact: silo -> cluster; at a silo, in its scratch, what it knows of them
 
 
@@ -36,17 +36,10 @@ class Clustering(Part):
         paper="Cheng et al., FedGCR: Federated Learning with Distinct Client Types, AAAI 2024",
         formula="h~_k = mean_c mean_(x in class c) h(x);  t = GMM({h~_k});  H_t = mean of h~_k over cluster t",
         sends=(
-            Sends(
-                "clustering.representation",
-                "the mean over its classes of their mean representation (one vector)",
-                ("features",),
-            ),
+            Sends("clustering.representation", WORDS, ("features",)),
             EACH_UPDATE,
         ),
-        keeps=(
-            "its last mean representation at the silo",
-            "the silos' last representations and clusters at the server",
-        ),
+        keeps=("its last mean representation at the silo", "the silos' last ones and clusters at the server"),
     )
     needs = frozenset({"classification", "features"})
 

@@ -21,6 +21,8 @@ from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.methods.steps import path_length
 
+CHANGE = "the change of its control variate (a mean gradient), as large as the model"
+
 
 @dataclass(frozen=True)
 class ControlVariates(Part):
@@ -30,14 +32,7 @@ class ControlVariates(Part):
     about = About(
         paper="Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020",
         formula="w <- w - eta (g - c_i + c);  c_i+ = c_i - c + (W - w_i)/(K eta);  c <- c + sum_i (c_i+ - c_i)/N",
-        sends=(
-            Sends(
-                "control-variates.change",
-                "the change of its control variate (a mean gradient), as large as the model",
-                PARAMETERS,
-                per="sum",
-            ),
-        ),
+        sends=(Sends("control-variates.change", CHANGE, PARAMETERS, per="sum"),),
         keeps=("control variate c_i at the silo", "control variate c at the server"),
     )
     needs = frozenset({"even-steps"})

@@ -19,8 +19,9 @@ from fairsilo.core.silo import Silo, prepare
 from fairsilo.core.vectors import FlatModel, Layout
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.infusion import Infusion, server_losses
+from fairsilo.methods.requirements import require_all_sent
 from fairsilo.models.backbones import TEMPLATE, ClipNetwork, backbone_network, is_backbone
-from fairsilo.models.clip_networks import AdapterBank
+from fairsilo.models.clip_networks import adapter_bank
 
 QUALITY = "momentum-start.quality"  # under which a silo sends the scores of its synthetic images
 
@@ -67,26 +68,19 @@ class DomainAdapters(Part):
         clip = backbone_network(self.backbone, len(classes)) if is_backbone(self.backbone) else None
         if not isinstance(clip, ClipNetwork):
             raise FairsiloError(f"{self.name}.backbone is {self.backbone!r}; it must be tiny-clip or clip:PATH")
-        texts = clip.prompts(classes, self.template)
-        if self.as_printed:
-            texts = clip.encode(clip.tokens([self.template.format(name) for name in classes]))
-        return AdapterBank(clip, texts, len(silos), self.cross, self.as_printed)
+        return adapter_bank(clip, classes, self.template, len(silos), self.cross, self.as_printed)
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
-        if layout.wire is not layout:
-            raise FairsiloError(f"{self.name} trains the silos' whole models, and some tensors never leave their silo")
+        require_all_sent(self.name, layout, "trains the silos' whole models")
 
     def prepare(self, server: Server) -> None:
-        for name in server.names:
-            if not len(server.synthetic.get(name, ())):
-                raise FairsiloError(f"{self.name} needs synthetic images for every silo, and {name!r} has none")
-        server.vector = self._training(server).alone(self.init_epochs)
+        training = self._training(server)
+        server.vector = training.alone(self.init_epochs)
         assert server.network is not None
         initial = server.network().read()
         server.memory.of(self).update(initial=initial, models=dict.fromkeys(server.names, initial), quality={})
-        gifts = {name: server.synthetic[name].take(range(len(server.synthetic[name]))) for name in server.names}
-        sent = {name: {"images": images, "labels": labels} for name, (images, labels) in gifts.items()}
-        server.ask("share", {name: Message(tensors, {"part": self.name}) for name, tensors in sent.items()})
+        images = {name: Message(training.images(name), {"part": self.name}) for name in server.names}
+        server.ask("share", images)
 
     def share(self, silo: Silo, message: Message) -> Message:
         silo.memory.of(self).update(message.tensors)

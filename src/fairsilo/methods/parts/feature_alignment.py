@@ -26,6 +26,7 @@ from fairsilo.methods.steps import plain_steps
 from fairsilo.models.networks import binary_classifier
 
 RATIO = f"feature-alignment{SHOWN}ratio"
+SHARE = "the length of the alignment's gradient as a share of the task's (one number)"
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,7 @@ class FeatureAlignment(Part):
     about = About(
         paper="Zhang et al., Fairness-guided federated training for generalization and personalization, FITEE 2024",
         formula="L(w; x) + lambda Align(h(x; phi_received), h(x; phi))",
-        sends=(
-            Sends(
-                RATIO,
-                "the length of the alignment's gradient as a share of the task's (one number)",
-                optional="in rounds without alignment, and where the task's gradient is zero",
-            ),
-        ),
+        sends=(Sends(RATIO, SHARE, optional="in rounds without alignment, and where the task's gradient is zero"),),
     )
     needs = frozenset({"features", "trained-alignment"})
 

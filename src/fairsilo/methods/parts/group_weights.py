@@ -15,6 +15,7 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
+from fairsilo.methods.epoch_loss import record_loss, recorded_loss
 from fairsilo.methods.loss_weights import group_weights, influence, quantised
 from fairsilo.methods.parts.clustering import CLUSTERS
 from fairsilo.methods.received_loss import RECEIVED_LOSS, measure_received, received_losses, report_received
@@ -66,16 +67,14 @@ class GroupWeights(Part):
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         """Adds nothing; as the last part it sees the loss with all terms."""
         if self.loss_source == "epoch" and batch.last:
-            # by step, so that a second pass over the same batch does not count twice
-            silo.scratch.setdefault(EPOCH, {}).setdefault(silo.steps, (loss.detach().double(), len(batch.targets)))
+            record_loss(silo, EPOCH, loss, batch)
         return loss
 
     def finish(self, silo: Silo, update: Message) -> None:
         if self.loss_source != "epoch":
             report_received(silo, update)
-        elif silo.scratch.get(EPOCH):
-            seen = silo.scratch[EPOCH].values()
-            update.numbers[EPOCH] = float(sum(loss * size for loss, size in seen) / sum(size for _, size in seen))
+        elif EPOCH in silo.scratch:
+            update.numbers[EPOCH] = recorded_loss(silo, EPOCH)
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         released = self.variant == "released"

@@ -1,13 +1,10 @@
 """First-order meta-learning: Per-FedAvg (Fallah et al., NeurIPS 2020), the ML half of BGP (FFT-GP) and GRACE's client.
 Differs from FedAvg by two steps: a virtual one on some samples, and the real one by the gradient found there on others.
 
-With `batches=two` the second batch comes from a shuffle of its own, so that a round takes as many steps as plain
-training does and each costs two gradients; the halves of one batch cost no more than plain training. The virtual step
-is the one the local optimiser would take, on a throw-away copy of its state: at the small rates that Adam is used
-with, a plain step of SGD would hardly move the model, and the second gradient would be that of plain training.
-
-Terms that other parts add (alignment) belong to the second step. With `prime` (FFT-GP's Algorithm 2 as printed) that
-step starts where the first one ended; with plain SGD and without terms that is two plain steps of SGD.
+With `batches=two` the second batch comes from a shuffle of its own: a round takes as many steps as plain training,
+and each costs two gradients. The virtual step is the one the local optimiser would take, on a throw-away copy of its
+state: at Adam's small rates a plain step of SGD would hardly move the model. Terms that other parts add (alignment)
+belong to the second step. With `prime` (FFT-GP's Algorithm 2 as printed) that step starts where the first one ended.
 """
 
 from __future__ import annotations

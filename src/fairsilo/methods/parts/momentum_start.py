@@ -17,6 +17,8 @@ from fairsilo.core.silo import Silo
 from fairsilo.methods.class_means import class_means, features_of, quality
 from fairsilo.methods.parts.domain_adapters import QUALITY, DomainAdapters
 
+SCORES = "how near the features of each synthetic image are to the mean feature of its class"
+
 
 def momentum_start(own: Tensor, received: Tensor, gamma: float) -> Tensor:
     return gamma * own + (1 - gamma) * received
@@ -30,15 +32,7 @@ class MomentumStart(Part):
     about = About(
         paper="Wang et al., Enhancing Foundation Models with Federated Domain Knowledge Infusion, ICML 2025",
         formula="w <- gamma w_own + (1 - gamma) W;  alpha_i = cos(h(s_i), p_{y_i}), p_c = mean of h(x) over class c",
-        sends=(
-            Sends(
-                QUALITY,
-                "how near the features of each synthetic image are to the mean feature of its class",
-                ("synthetic",),
-                "float",
-                optional="the silo was given no synthetic images",
-            ),
-        ),
+        sends=(Sends(QUALITY, SCORES, ("synthetic",), "float", optional="the silo was given no synthetic images"),),
         keeps=("the silo's last trained model, at the silo",),
     )
     needs = frozenset({"classification", "features", "part:domain-adapters"})

@@ -22,6 +22,8 @@ from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import AVERAGED, Slot
 
+OTHERS = "with regularizer: to each silo the sum of the others' models"
+
 
 @dataclass(frozen=True)
 class MultiTask(Part):
@@ -31,15 +33,7 @@ class MultiTask(Part):
     about = About(
         paper="Smith et al., Federated Multi-Task Learning, as in GRACE's comparison, NeurIPS 2017",
         formula="w_i <- w_i - eta grad (L_i(w_i) [+ 10^-f (||w_i||^2 + (1 - 1/M)^2 ||sum_j w_j||^2)])",
-        sends=(
-            Sends(
-                "multi-task.others",
-                "with regularizer: to each silo the sum of the others' models",
-                PARAMETERS,
-                to="silos",
-            ),
-            EACH_UPDATE,
-        ),
+        sends=(Sends("multi-task.others", OTHERS, PARAMETERS, to="silos"), EACH_UPDATE),
         keeps=("its model at the silo", "with regularizer: every silo's last model at the server"),
         results="personal",
     )

@@ -16,7 +16,7 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
-from fairsilo.methods.class_means import ClassSums
+from fairsilo.methods.class_means import ClassSums, mean_of_those_with_it
 
 WORDS = "the mean feature of each of its classes and how many samples it has of it"
 
@@ -60,11 +60,7 @@ class Prototypes(Part):
     def collect(self, server: Server, updates: Updates) -> Updates:
         means = torch.stack([message.tensors[f"{self.name}.means"] for message in updates.messages])
         has = torch.stack([message.tensors[f"{self.name}.counts"] for message in updates.messages]) > 0
-        known = has.any(0)
-        mean = (means * has[..., None]).sum(0) / has.sum(0).clamp(min=1)[:, None]
         before = server.memory.of(self)
-        if before:
-            mean = torch.where(known[:, None], mean, before["means"])
-            known = known | before["known"]
-        server.memory.of(self).update(means=mean, known=known)
+        mean, known = mean_of_those_with_it(means, has, before.get("means"), before.get("known"))
+        before.update(means=mean, known=known)
         return updates

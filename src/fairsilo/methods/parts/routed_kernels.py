@@ -23,7 +23,9 @@ from fairsilo.core.silo import Batches, Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.batch_norms import batch_norms, mean_entropy, require_batch_norms, use_batch_statistics
-from fairsilo.models.mixtures import RoutedConv, routed
+from fairsilo.models.mixtures import routed
+
+MODELS = "each silo's personal model, to the server and on to unseen silos"
 
 
 @dataclass(frozen=True)
@@ -34,15 +36,7 @@ class RoutedKernels(Part):
     about = About(
         paper="Jiang et al., IOP-FL: Inside-Outside Personalization for Federated Medical Image Segmentation, TMI 2023",
         formula="min over routers, gamma, beta: 10 H(f(x)) + 0.1 ||softmax f(x) - softmax f(x + noise)||^2",
-        sends=(
-            Sends(
-                "model",
-                "each silo's personal model, to the server and on to unseen silos",
-                WIRE,
-                exchange="share",
-                optional="the silo has not trained yet",
-            ),
-        ),
+        sends=(Sends("model", MODELS, WIRE, exchange="share", optional="the silo has not trained yet"),),
     )
     needs = frozenset({"classification", "part:trajectory"})
     does = frozenset({"adapts-once"})
@@ -79,9 +73,7 @@ class RoutedKernels(Part):
         network = routed(silo.model.module, [silo.model.layout.wire.views(model) for model in models])
         for norm in batch_norms(network):
             norm.requires_grad_(True)
-        routers = [one.router for one in network.modules() if isinstance(one, RoutedConv)]
-        trained = [p for one in (*routers, *batch_norms(network)) for p in one.parameters()]
-        optimizer = torch.optim.Adam(trained, lr=self.adapt_lr)
+        optimizer = torch.optim.Adam([one for one in network.parameters() if one.requires_grad], lr=self.adapt_lr)
         for _ in range(self.adapt_epochs):
             network.train()
             for inputs in batches(self.adapt_batch):

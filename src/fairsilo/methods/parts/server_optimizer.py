@@ -11,6 +11,7 @@ from torch import Tensor
 from fairsilo.config import setting
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
+from fairsilo.methods.steps import second_moment
 
 
 @dataclass(frozen=True)
@@ -46,12 +47,7 @@ class ServerOptimizer(Part):
         else:
             first = self.beta1 * first + (1 - self.beta1) * change
             second = memory.get("second", torch.full_like(change, self.tau**2))
-            square = change.square()
-            if self.rule == "adam":
-                second = self.beta2 * second + (1 - self.beta2) * square
-            else:
-                second = second - (1 - self.beta2) * square * torch.sign(second - square)
-            memory["second"] = second
+            memory["second"] = second = second_moment(second, change.square(), self.beta2, self.rule)
             moved = self.server_lr * first / (second.sqrt() + self.tau)
         memory["first"] = first
         return torch.cat([moved, direction[len(change) :]])

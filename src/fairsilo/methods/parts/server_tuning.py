@@ -5,16 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from fairsilo.config import TrainSettings, setting
-from fairsilo.core.output import as_output
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
-from fairsilo.core.silo import prepare
 from fairsilo.core.vectors import Layout
-from fairsilo.errors import FairsiloError
+from fairsilo.methods.requirements import require_all_sent
+from fairsilo.methods.server_data import tuned
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,7 @@ class ServerTuning(Part):
     tuning_batch: int = setting(32, "samples a step on the server", low=2)
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
-        if layout.wire is not layout:
-            raise FairsiloError(f"{self.name} trains the whole model, and some tensors never leave their silo")
+        require_all_sent(self.name, layout, "trains the whole model")
 
     def step(self, server: Server, direction: Tensor) -> Tensor:
         if self.tuning == "end":
@@ -53,22 +50,4 @@ class ServerTuning(Part):
             server.vector = vector
 
     def _tuned(self, server: Server, start: Tensor) -> Tensor:
-        """The model after epochs of Adam on the server's data."""
-        assert server.network is not None
-        assert server.data is not None
-        assert server.task is not None
-        model, data = server.own_model or server.network(), server.data
-        model.load(start)
-        model.train()
-        optimizer = torch.optim.Adam([model.parameters], lr=self.tuning_lr, fused=True)
-        for epoch in range(self.tuning_epochs):
-            order = torch.randperm(len(data), generator=server.stream(self.name, epoch))
-            for begin in range(0, len(data) - 1, self.tuning_batch):
-                chosen = order[begin : begin + self.tuning_batch]
-                model.gradients.zero_()
-                inputs, targets = data.take(chosen)
-                inputs = prepare(inputs, server.vector.device, model.layout.dtype)
-                prediction = as_output(model.module(inputs)).prediction
-                server.task.loss(prediction, targets.to(inputs.device)).backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-        return model.read()
+        return tuned(server, start, self.name, self.tuning_epochs, self.tuning_lr, self.tuning_batch)

@@ -1,0 +1,35 @@
+"""Training at the server, on data given to it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fairsilo.core.output import as_output
+from fairsilo.core.server import Server
+from fairsilo.core.silo import prepare
+
+
+def tuned(server: Server, start: Tensor, purpose: str, epochs: int, rate: float, batch_size: int) -> Tensor:
+    """The model `start` after epochs of Adam on the server's data, shuffled by the stream of a purpose.
+
+    The model is the server's own network where the method has one, else that of the silos.
+    """
+    assert server.network is not None
+    assert server.data is not None
+    assert server.task is not None
+    model, data = server.own_model or server.network(), server.data
+    model.load(start)
+    model.train()
+    optimizer = torch.optim.Adam([model.parameters], lr=rate, fused=True)
+    for epoch in range(epochs):
+        order = torch.randperm(len(data), generator=server.stream(purpose, epoch))
+        for begin in range(0, len(data) - 1, batch_size):
+            chosen = order[begin : begin + batch_size]
+            model.gradients.zero_()
+            inputs, targets = data.take(chosen)
+            inputs = prepare(inputs, server.vector.device, model.layout.dtype)
+            prediction = as_output(model.module(inputs)).prediction
+            server.task.loss(prediction, targets.to(inputs.device)).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+    return model.read()
