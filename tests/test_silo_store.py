@@ -78,6 +78,16 @@ def test_a_first_request_with_another_message_starts_from_the_last_commit(store:
         assert counted(store) == 2
 
 
+def test_rounds_that_are_not_committed_one_by_one_build_on_each_other() -> None:
+    store = SiloStore(answers=True)
+    for number in (1, 2, 3):
+        assert step(store, request(round_=number))[1]
+        assert counted(store) == number
+        assert not step(store, request(round_=number))[1]
+    assert step(store, request(round_=3, value=1.0))[1]
+    assert counted(store) == 3
+
+
 def test_answers_survive_a_restart_of_the_silo(tmp_path: Path) -> None:
     first, _ = step(SiloStore(tmp_path, answers=True), request())
     store = SiloStore(tmp_path, answers=True)

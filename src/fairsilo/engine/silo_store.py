@@ -2,7 +2,8 @@
 
 In a simulation stores live in memory, are written together with the run's checkpoint and keep no answers. On a machine
 of its own a store has a folder and keeps the answers of the round under way: a request that is repeated after a lost
-connection, or after a restart of either side, gets the stored answer instead of a second step of training.
+connection, or after a restart of either side, gets the stored answer instead of a second step of training. Answers of a
+round are dropped when the next one begins, so a store with a folder must be committed after every round.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class SiloStore:
         self.models: dict[str, Tensor] = {}  # its own models (best, last), waiting to be saved
         self._answers = answers
         self._device = torch.device(device)
-        self._committed = Memory()  # as of the last checkpoint
+        self._begun = Memory()  # what the round under way starts from
         self._given: dict[int, _Given] = {}  # by number, of the round under way
         self._under_way: tuple[str, int] | None = None  # run and round of these answers
         if folder is not None:
@@ -83,9 +84,9 @@ class SiloStore:
         """Set the memory to what it was before this request: after the ones with lower numbers of the same round."""
         if self._under_way != (request.run, request.round):
             self._forget()
-            self._under_way = (request.run, request.round)
+            self._under_way, self._begun = (request.run, request.round), self.memory
         earlier = [number for number in self._given if number < request.number]
-        self.memory = self._given[max(earlier)].after if earlier else self._committed
+        self.memory = self._given[max(earlier)].after if earlier else self._begun
 
     def accept(self, request: Request, answer: Answer) -> None:
         """Remember what an answer leaves behind: the memory after it, and the silo's own models."""
@@ -102,7 +103,7 @@ class SiloStore:
     # ----------------------------------------------------------------------------------------------------- checkpoints
     def commit(self, round_: int, layout: Layout) -> None:
         """Keep the state after a round, and the silo's own models; the states of the last two commits stay."""
-        self._committed = self.memory
+        self._begun = self.memory
         self._forget()
         if self.folder is None:
             return
@@ -130,7 +131,7 @@ class SiloStore:
                 listed = ", ".join(map(str, numbers(self.folder, "round"))) or "none"
                 raise FairsiloError(f"{self.folder} holds no state of round {round_}; it has the rounds {listed}")
             state = read_tree(path)["memory"]
-        self.memory = self._committed = memory_of(state, self._device)
+        self.memory = self._begun = memory_of(state, self._device)
 
     # ------------------------------------------------------------------------------------------------- answers on disk
     def _write_answer(self, request: Request) -> None:
