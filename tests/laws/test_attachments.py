@@ -13,53 +13,8 @@ import records
 import tiny
 from fairsilo.core.attachments import Sends, bytes_of, expected
 from fairsilo.core.messages import MODEL, Exchange, Message, Number
-from fairsilo.engine.base import Engine
+from fairsilo.laws.engines import FLAWS, Case, Spoiling
 from fairsilo.methods.text import method
-
-FAULTS = ("drop", "reshape", "retype", "poison")
-Case = tuple[str, str, Sends, str]  # exchange, silo, attachment, fault
-
-
-class Spoiling:
-    """An engine in which one attachment of one silo's reply is spoilt, another one in every round."""
-
-    def __init__(self, engine: Engine, cases: dict[int, Case]) -> None:
-        self.engine, self.cases = engine, cases
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.engine, name)
-
-    def ask(self, exchange: Exchange) -> Any:
-        for reply in self.engine.ask(exchange):
-            case = self.cases.get(exchange.round)
-            if case and (exchange.kind, reply.silo) == case[:2] and isinstance(reply.answer, Message):
-                spoil(reply.answer, *case[2:])
-            yield reply
-
-
-def spoil(answer: Message, one: Sends, fault: str) -> None:
-    if one.name not in (answer.numbers if one.is_number else answer.tensors):
-        return  # the other question of a part that asks two
-    if one.is_number:
-        _spoil_number(answer, one.name, fault)
-    elif fault == "drop":
-        del answer.tensors[one.name]
-    elif fault == "reshape":
-        answer.tensors[one.name] = answer.tensors[one.name][None]
-    elif fault == "retype":
-        answer.tensors[one.name] = answer.tensors[one.name].to(torch.int64)
-    else:
-        spoilt = answer.tensors[one.name].clone()
-        spoilt.view(-1)[-1] = float("nan")
-        answer.tensors[one.name] = spoilt
-
-
-def _spoil_number(answer: Message, name: str, fault: str) -> None:
-    value: Number = answer.numbers.pop(name)
-    if fault == "reshape":
-        answer.tensors[name] = torch.tensor([float(value)] * 2)
-    elif fault != "drop":
-        answer.numbers[name] = str(value) if fault == "retype" else float("nan")
 
 
 def check(how: str, cases: list[Case], every: int = 1) -> None:
@@ -88,13 +43,13 @@ def attached(how: str, exchange: str = "train") -> list[Sends]:
 @pytest.mark.parametrize("how", [how for how in records.NAMES if attached(how)])
 def test_any_flaw_in_what_a_part_attaches_is_that_silos_failure(how: str) -> None:
     unique = {one.name: one for one in attached(how)}.values()
-    check(how, [("train", "b", one, fault) for one in unique for fault in FAULTS], every=99)
+    check(how, [("train", "b", one, fault) for one in unique for fault in FLAWS], every=99)
 
 
 SHARING = [how for how in records.NAMES if attached(how, "share")]
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", FLAWS)
 @pytest.mark.parametrize("how", SHARING)
 def test_any_flaw_in_what_a_part_shares_is_that_silos_failure(how: str, fault: str) -> None:
     for one in attached(how, "share"):
@@ -128,7 +83,7 @@ def test_any_flaw_in_what_every_method_sends_is_that_silos_failure(how: str, exc
     alone = [".metrics." in one.name or one.dtype == "float64" for one in sent]
     whole = [one if by else dataclasses.replace(one, optional="") for one, by in zip(sent, alone, strict=True)]
     first = 2 if exchange == "probe" else 1  # FAA probes when there is something to move
-    cases: list[Case] = [(exchange, silo, one, fault) for one in whole for fault in FAULTS]
+    cases: list[Case] = [(exchange, silo, one, fault) for one in whole for fault in FLAWS]
     if first == 2:
         cases = [("nothing", silo, whole[0], "drop"), *cases]
         training = dataclasses.replace(tiny.TRAINING, rounds=len(cases), lr=0.02)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import torch
 
 import tiny
 from fairsilo.analysis.metrics import mean, results
-from fairsilo.core.messages import MODEL, Exchange, Failure, Message, Reply
+from fairsilo.core.messages import MODEL, Exchange, Failure, Message
 from fairsilo.core.round import open_evaluation, open_round
 from fairsilo.data.federation import Federation
 from fairsilo.engine.base import Engine
@@ -21,6 +20,8 @@ from fairsilo.engine.host import Blueprint
 from fairsilo.engine.loop import Loop
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.errors import QuorumError, StoppedError
+from fairsilo.laws.check import STAGES, Crash
+from fairsilo.laws.engines import FAULTS, Backwards, Tampered
 from fairsilo.methods.text import method
 
 pytestmark = pytest.mark.usefixtures("plain_kernels")
@@ -81,30 +82,6 @@ def test_same_seed_same_numbers_other_seed_others(how: str, people: Federation) 
     one, again, other = (tiny.run(how, people, SHORT, seed=seed)[0] for seed in (0, 0, 1))
     assert tiny.numbers(one) == tiny.numbers(again)
     assert (one.rows != other.rows) == (how in TRAINED)
-
-
-class Backwards:
-    """An engine that serves silos one by one in the other order, and answers in name order as every engine does."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.served: list[tuple[str, str]] = []
-
-    def ask(self, exchange: Exchange) -> Iterator[Reply]:
-        replies: list[Reply] = []
-        for name in reversed(exchange.silos):
-            replies += self.engine.ask(dataclasses.replace(exchange, messages={name: exchange.messages[name]}))
-            self.served.append((exchange.kind, name))
-        yield from sorted(replies, key=lambda reply: reply.silo)
-
-    def commit(self, round_: int) -> None:
-        self.engine.commit(round_)
-
-    def restore(self, round_: int) -> None:
-        self.engine.restore(round_)
-
-    def close(self) -> None:
-        self.engine.close()
 
 
 @pytest.mark.parametrize("how", SEVERAL)
@@ -181,13 +158,6 @@ def test_participation_by_share_draws_anew_each_round(people: Federation) -> Non
 
 
 # ------------------------------------------------------------------------------------------------- kills and resumption
-STAGES = ("start", "opened", "reply", "trained", "closed", "evaluated", "saved", "round")
-
-
-class Crash(BaseException):
-    """Not an Exception: nothing may catch it."""
-
-
 @pytest.mark.parametrize("how", tiny.ALL)
 def test_a_crash_at_any_stage_and_resume_gives_the_same_numbers(how: str, people: Federation, tmp_path: Path) -> None:
     whole = tiny.numbers(tiny.run(how, people, SHORT, folder=tmp_path / "whole")[0])
@@ -266,54 +236,6 @@ def test_a_real_kill_and_resume_gives_the_same_numbers(how: str, people: Federat
 
 
 # --------------------------------------------------------------------------------------------------------------- faults
-class Tampered:
-    """An engine in which one silo's update is spoilt in one round."""
-
-    def __init__(self, engine: Engine, fault: str, round_: int = 2, silos: tuple[str, ...] = ("b",)) -> None:
-        self.engine, self.fault, self.round, self.silos = engine, fault, round_, silos
-
-    def ask(self, exchange: Exchange) -> Iterator[Reply]:
-        for reply in self.engine.ask(exchange):
-            if exchange.kind == "train" and exchange.round == self.round and reply.silo in self.silos:
-                reply = self._spoilt(reply)
-            yield reply
-
-    def commit(self, round_: int) -> None:
-        self.engine.commit(round_)
-
-    def restore(self, round_: int) -> None:
-        self.engine.restore(round_)
-
-    def _spoilt(self, reply: Reply) -> Reply:
-        if self.fault == "raises":
-            return Reply(reply.silo, Failure("error", "ValueError: no data today"), number=reply.number)
-        assert isinstance(reply.answer, Message)
-        if self.fault == "nan":
-            reply.answer.tensors[MODEL][3] = float("nan")
-        elif self.fault == "infinite number":
-            reply.answer.numbers["loss"] = float("inf")
-        elif self.fault == "samples":
-            reply.answer.numbers["samples"] = 0
-        elif self.fault == "no model":
-            del reply.answer.tensors[MODEL]
-        else:
-            reply.answer.tensors[MODEL] = reply.answer.tensors[MODEL][:-1]
-        return reply
-
-    def close(self) -> None:
-        self.engine.close()
-
-
-FAULTS = {
-    "nan": "not finite",
-    "short": "malformed",
-    "raises": "error",
-    "infinite number": "not finite",
-    "samples": "malformed",
-    "no model": "malformed",
-}
-
-
 @pytest.mark.parametrize("how", SHARING)
 def test_bad_updates_are_left_out_named_and_counted(how: str, people: Federation) -> None:
     """A NaN in round 1, a short vector in round 2, a silo that raises in round 3; in round 4 all are back."""

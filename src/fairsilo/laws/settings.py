@@ -11,11 +11,10 @@ from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.laws import tiny
 from fairsilo.laws.trial import LawError, NotApplicableError, Trial
 
-# a setting shows in one of these: with all silos, or with some that sit out
-SITUATIONS = (
-    dataclasses.replace(tiny.TRAINING, batch_size=6, lr=0.05),
-    dataclasses.replace(tiny.TRAINING, batch_size=6, lr=0.05, rounds=6, participation="2"),
-)
+# a setting shows in one of these: a short run; a longer one, past warm-ups, of silos that disagree and sit out in turn
+EASY = dataclasses.replace(tiny.TRAINING, batch_size=6, lr=0.05)
+HARD = dataclasses.replace(EASY, rounds=8, participation="2")
+SITUATIONS = ((EASY, tiny.federation), (HARD, tiny.at_odds))
 
 
 def settings_count(trial: Trial) -> None:
@@ -36,13 +35,13 @@ def settings_count(trial: Trial) -> None:
 
 def _shows(trial: Trial, name: str, value: Any, plain: dict[int, Any]) -> bool:
     """Whether a value changes something in one of the situations, or is refused."""
-    for number, training in enumerate(SITUATIONS):
+    for number, (training, people) in enumerate(SITUATIONS):
         if trial.method.pools and training.participation != "all":
             continue
         try:
             if number not in plain:
-                plain[number] = trial.numbers(training)
-            if trial.numbers(training, with_setting(trial.method, name, value)) != plain[number]:
+                plain[number] = trial.numbers(training, people=people())
+            if trial.numbers(training, with_setting(trial.method, name, value), people=people()) != plain[number]:
                 return True
         except StoppedError:
             return True  # a value at which training diverges changes something

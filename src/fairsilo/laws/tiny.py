@@ -64,6 +64,18 @@ def federation(sizes: dict[str, int] | None = None) -> Federation:
     return Federation("tiny", tuple("012"), tuple(silos), (silo("u", 50.0, 9, 99),))
 
 
+def at_odds() -> Federation:
+    """The same federation, in which one silo names the classes otherwise, so that updates contradict each other."""
+    people = federation()
+
+    def other(split: Split) -> Split:
+        return Split(split.inputs, (split.targets + 1) % CLASSES)
+
+    first = people["a"]
+    odd = SiloData(first.name, first.domain, other(first.train), other(first.validation), other(first.test))
+    return Federation(people.name, people.classes, (odd, people["b"], people["c"]), people.unseen)
+
+
 def enlarged(people: Federation, size: int = 8, channels: int = 3) -> Federation:
     """The same federation with images of another size; past the third, channels come again."""
 
