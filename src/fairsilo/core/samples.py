@@ -46,9 +46,8 @@ class Storage(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class InMemory:
-    """Samples in one tensor (N x shape)."""
+class OneTensor:
+    """Samples in one tensor (N x shape), wherever its numbers lie."""
 
     tensor: Tensor
 
@@ -60,21 +59,28 @@ class InMemory:
     def dtype(self) -> torch.dtype:
         return self.tensor.dtype
 
-    @property
-    def place(self) -> tuple[object, ...]:
-        return place_of(self.tensor)
-
     def __len__(self) -> int:
         return len(self.tensor)
 
     def take(self, indices: Tensor) -> Tensor:
         return self.tensor[indices]
 
+
+@dataclass(frozen=True)
+class InMemory(OneTensor):
+    """Samples in a tensor in memory."""
+
+    tensor: Tensor
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        return place_of(self.tensor)
+
     def share_memory(self) -> None:
         self.tensor.share_memory_()  # type: ignore[no-untyped-call]
 
 
-class InFile:
+class InFile(OneTensor):
     """Samples in a memory-mapped file of raw numbers: another process maps the file instead of getting a copy.
 
     The file is created where there is none.
@@ -86,25 +92,11 @@ class InFile:
         self.tensor: Tensor = torch.from_file(path, shared=True, size=count, dtype=dtype).view(shape)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.tensor.shape[1:])
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.tensor.dtype
-
-    @property
     def place(self) -> tuple[object, ...]:
         return (self.path,)
 
-    def __len__(self) -> int:
-        return len(self.tensor)
-
     def __reduce__(self) -> tuple[type[InFile], tuple[object, ...]]:
         return InFile, (self.path, tuple(self.tensor.shape), self.tensor.dtype)
-
-    def take(self, indices: Tensor) -> Tensor:
-        return self.tensor[indices]
 
     def share_memory(self) -> None:
         """Nothing to do: a file is shared as it is."""

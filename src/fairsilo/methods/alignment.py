@@ -31,12 +31,12 @@ def mmd(one: Tensor, other: Tensor, gammas: tuple[float, ...] = GAMMAS) -> Tenso
 
 
 def reversed_gradient(features: Tensor) -> Tensor:
-    """The features, with a gradient of the other sign: who descends through it ascends before it."""
+    """Gradient reversal: the features unchanged, and the gradient that flows back changes sign."""
     return 2 * features.detach() - features
 
 
 def adversarial(one: Tensor, other: Tensor, adversary: Callable[[Tensor], Tensor]) -> Tensor:
-    """How well an adversary tells the two sets apart (its cross-entropy): it learns to, the features learn to hide."""
+    """The cross-entropy of an adversary that tells the two sets apart; the features are trained against it."""
     logits = torch.cat([adversary(reversed_gradient(one)), adversary(other.detach())]).flatten()
     truth = torch.cat([logits.new_ones(len(one)), logits.new_zeros(len(other))])
     return F.binary_cross_entropy_with_logits(logits, truth)

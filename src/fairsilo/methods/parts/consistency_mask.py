@@ -20,7 +20,7 @@ from fairsilo.methods.geometry import consistency, masked_mean
 
 @dataclass(frozen=True)
 class ConsistencyMask(Part):
-    """q_ik = m_ik p_i / sum_j m_jk p_j; W_k <- W_k + sum_i q_ik D_ik; a parameter nobody vouches for stays."""
+    """q_ik = m_ik p_i / sum_j m_jk p_j; W_k <- W_k + sum_i q_ik D_ik; a parameter masked at all silos stays."""
 
     name = "consistency-mask"
     about = About(
