@@ -161,9 +161,9 @@ def test_fedrep_by_batches_trains_the_head_on_every_eleventh(people: Federation)
         heads.append(silo.model.layout.views(silo.model.read())["head.weight"].clone())
         return plain(silo, batch, terms, corrections)
 
-    from fairsilo.methods.parts.head_then_body import _Alternating
+    from fairsilo.methods.heads import Alternating
 
-    follow(silo, _Alternating(silo), silo.batches(), watched)
+    follow(silo, Alternating(silo), silo.batches(), watched)
     moved = [not torch.equal(one, other) for one, other in pairwise(heads)]
     assert moved == [False] * 10 + [True]
 

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 import fairsilo
-from fairsilo.cli import main
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
 from fairsilo.data.describe import describe, notes_of
 from fairsilo.data.federation import Federation, federate
 from fairsilo.engine.events import Event
 from fairsilo.errors import FairsiloError
+from test_cli import call
 
 CLASSES = ("benign", "malignant")
 
@@ -149,19 +149,14 @@ def test_data_are_described_with_what_they_lack() -> None:
     assert facts["notes"] == ["domain 'b' has no sample of 'malignant'", "domain 'b' has 2 samples in all"]
 
 
-def test_a_users_own_folder_is_described_by_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_own_folder_is_described_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from PIL import Image
 
     for place in ("a/benign", "a/malignant", "b[/x]/benign"):
         folder = tmp_path.joinpath("data", *place.replace("[/x]", "[x]").split("/"))
         folder.mkdir(parents=True)
         Image.new("RGB", (8, 8)).save(folder / "0.png")
-    monkeypatch.setattr("sys.argv", ["fairsilo", "datasets", str(tmp_path / "data")])
-    with pytest.raises(SystemExit):
-        main()
-    out = capsys.readouterr().out
+    _, out, _ = call(capsys, "datasets", str(tmp_path / "data"))
     assert "b[x]: 0 train, 0 validation, 0 test, 1 undecided" in out
     assert "domain 'b[x]' has no sample of 'malignant'" in out
 

@@ -67,7 +67,7 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
         rules.get("selection", "last"),
         int(rules.get("ddof", 0)),
         higher=bool((info.get("metric") or {}).get("higher_is_better", True)),
-        metric=str(rules.get("metric", "accuracy")),
+        metric=str((info.get("metric") or {}).get("name") or rules.get("metric", "accuracy")),
         counts=Roster.from_dict(info["roster"]).tested if "roster" in info else None,
     )
     named = info.get("method") or (like.config.get("baseline") if like else config.get("method"))

@@ -22,7 +22,15 @@ from fairsilo.runs.engines import engines
 from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.lock import locked
 from fairsilo.runs.running import run_one, slug, start_folder
-from fairsilo.runs.setup import Objects, check_data, check_methods, federation_of, read_experiment, resolved
+from fairsilo.runs.setup import (
+    Objects,
+    check_data,
+    check_methods,
+    evaluate_of,
+    federation_of,
+    read_experiment,
+    resolved,
+)
 
 
 def compare(
@@ -78,7 +86,8 @@ def compare(
                         result = run_one(cell, federation, inside, listener, engine_for, shelf, objects)
                     found = {"method": name, "held_out": named, "seed": seed, "summary": result.summary}
                     cells.append({**found, "folder": str(inside.relative_to(folder)), "model": cell.model})
-    comparison = Comparison(folder, names, tuple(domains), seeds, tuple(cells), grid, config.as_dict(base))
+    common = dataclasses.replace(base, evaluate=evaluate_of(base, roster))
+    comparison = Comparison(folder, names, tuple(domains), seeds, tuple(cells), grid, config.as_dict(common))
     RunFolder(folder).write_json("comparison.json", comparison.as_dict())
     return comparison
 

@@ -13,7 +13,7 @@ import torch
 
 from fairsilo import config
 from fairsilo import data as sources
-from fairsilo.config import Experiment
+from fairsilo.config import EvaluateSettings, Experiment
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.core.roster import Roster
@@ -181,7 +181,15 @@ def resolved(experiment: Experiment, roster: Roster, given: bool = False) -> Exp
     data = dataclasses.replace(experiment.data, held_out=held_out)
     if given:
         data = dataclasses.replace(data, name=roster.name, folder=None, packed=None)
-    return dataclasses.replace(experiment, model=model, data=data)
+    return dataclasses.replace(experiment, model=model, data=data, evaluate=evaluate_of(experiment, roster))
+
+
+def evaluate_of(experiment: Experiment, roster: Roster) -> EvaluateSettings:
+    """The settings of the evaluation, with the metric that `auto` comes to for the data's task."""
+    if experiment.evaluate.metric != "auto":
+        return experiment.evaluate
+    reported = task_of(roster.task, len(roster.classes)).reported
+    return dataclasses.replace(experiment.evaluate, metric=reported.name)
 
 
 # ------------------------------------------------------------------------------------------------------------ the plan
