@@ -379,7 +379,7 @@ def test_all_that_is_random_is_decided_before_the_first_step() -> None:
         assert step.augmentation.keys() == {"shifts", "mirrored"}
         assert all(torch.equal(value, again.augmentation[key]) for key, value in step.augmentation.items())
         assert all(len(value) == len(step.indices) for value in step.augmentation.values())
-    moved = uploaded(one, torch.device("meta"))
+    moved = uploaded(one, torch.device("meta"), torch.device("cpu"))
     assert all(value.device.type == "meta" for step in moved for value in step.augmentation.values())
     assert [value.shape for step in moved for value in step.augmentation.values()] == [
         value.shape for step in one for value in step.augmentation.values()

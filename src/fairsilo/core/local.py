@@ -115,7 +115,7 @@ def pulled(silo: Silo, vector: Tensor, strength: float, towards: Tensor) -> tupl
 
     held = silo.model.read()
     silo.model.load(vector)
-    loss = follow(silo, make_optimizer(silo), silo.batches(), step)
+    loss = follow(silo, make_optimizer(silo, name="pulled"), silo.batches(), step)
     trained = silo.model.read()
     silo.model.load(held)
     return trained, loss
@@ -129,7 +129,7 @@ def training_only(
 ) -> Tensor:
     """Train some tensors, with a new optimiser; the others stay as they are (but for BatchNorm's statistics)."""
     with silo.model.training_only(chosen):
-        return follow(silo, make_optimizer(silo, chosen), batches, step)
+        return follow(silo, make_optimizer(silo, chosen, "some"), batches, step)
 
 
 def fine_tune(silo: Silo, chosen: Callable[[Slot], bool], epochs: int, steps: int = 0) -> None:

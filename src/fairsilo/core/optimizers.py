@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeAlias
@@ -19,9 +19,18 @@ FACTOR = "factor"  # of the local learning rate, in an optimiser's groups
 Groups: TypeAlias = list[dict[str, Any]]
 
 
-def make_optimizer(silo: Silo, chosen: Callable[[Slot], bool] | None = None) -> torch.optim.Optimizer:
+def make_optimizer(
+    silo: Silo,
+    chosen: Callable[[Slot], bool] | None = None,
+    name: str = "optimizer",
+    kept: Mapping[str, Tensor] | None = None,
+) -> torch.optim.Optimizer:
     """A new local optimiser over the flat parameter vector, or over some tensors; with a rate for each group of tensors
-    where `train.lr_groups` gives one."""
+    where `train.lr_groups` gives one.
+
+    Its learning rates and its state, which begins with zeros or with what was kept, are tensors that the model holds
+    under `name`: two optimisers that live at the same time have names of their own.
+    """
     training, factors = silo.training, silo.training.lr_factors
     groups: Groups = []
     if factors:
@@ -29,10 +38,32 @@ def make_optimizer(silo: Silo, chosen: Callable[[Slot], bool] | None = None) -> 
         for factor in sorted(every):
             leaves = silo.model.leaves(partial(_has, factor, factors, chosen))
             if leaves:
-                groups.append({"params": leaves, "lr": factor * training.lr, FACTOR: factor})
+                groups.append({"params": leaves, FACTOR: factor})
     else:
-        groups.append({"params": [silo.parameters] if chosen is None else silo.model.leaves(chosen)})
-    return _OPTIMIZERS[training.optimizer](groups, training)
+        groups.append({"params": [silo.parameters] if chosen is None else silo.model.leaves(chosen), FACTOR: 1.0})
+    # on a CPU a rate in float64 gives every bit that a number gives; a GPU's fused kernels read float32
+    precision = torch.float64 if silo.device.type == "cpu" else torch.float32
+    for number, group in enumerate(groups):
+        group["lr"] = silo.hold(f"{name}.lr.{number}", torch.tensor(group[FACTOR] * training.lr, dtype=precision))
+    optimizer = _OPTIMIZERS[training.optimizer](groups, training)
+    for index, tensor in enumerate(tensors_of(optimizer)):
+        for key, zeros in _empty_state(training, tensor).items():
+            value = (kept or {}).get(_prefix(index) + key, zeros)
+            optimizer.state[tensor][key] = silo.hold(f"{name}.{index}.{key}", value)
+    return optimizer
+
+
+def tensors_of(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """What an optimiser changes, in order."""
+    return [tensor for group in optimizer.param_groups for tensor in group["params"]]
+
+
+def _empty_state(training: TrainSettings, tensor: Tensor) -> dict[str, Tensor]:
+    """The state of an optimiser before its first step; from zeros on, the first step is like any other."""
+    if training.optimizer == "sgd":
+        return {"momentum_buffer": torch.zeros_like(tensor)} if training.momentum else {}
+    counted = torch.zeros((), dtype=torch.float32, device=tensor.device)
+    return {"step": counted, "exp_avg": torch.zeros_like(tensor), "exp_avg_sq": torch.zeros_like(tensor)}
 
 
 def _has(factor: float, factors: dict[str, float], chosen: Callable[[Slot], bool] | None, slot: Slot) -> bool:
@@ -42,24 +73,14 @@ def _has(factor: float, factors: dict[str, float], chosen: Callable[[Slot], bool
 @contextmanager
 def kept_optimizer(silo: Silo) -> Iterator[torch.optim.Optimizer]:
     """The silo's own local optimiser; its momenta survive from round to round where the settings ask for it."""
-    optimizer = make_optimizer(silo)
-    kept = silo.memory.get("silo", {}).get("optimizer")
-    tensors = [tensor for group in optimizer.param_groups for tensor in group["params"]]
-    if silo.training.keep_optimizer_state and kept:
-        for index, tensor in enumerate(tensors):
-            prefix = _prefix(index)
-            optimizer.state[tensor] = {
-                key.removeprefix(prefix): value.clone()
-                for key, value in kept.items()
-                if key.startswith(prefix) and (prefix or ":" not in key)
-            }
+    kept = silo.memory.get("silo", {}).get("optimizer") if silo.training.keep_optimizer_state else None
+    optimizer = make_optimizer(silo, kept=kept)
     yield optimizer
     if silo.training.keep_optimizer_state:
         silo.memory.setdefault("silo", {})["optimizer"] = {
             _prefix(index) + key: value.clone()
-            for index, tensor in enumerate(tensors)
+            for index, tensor in enumerate(tensors_of(optimizer))
             for key, value in optimizer.state[tensor].items()
-            if isinstance(value, Tensor)
         }
 
 
@@ -71,18 +92,15 @@ def _prefix(index: int) -> str:
 @torch.no_grad()
 def virtual_step(optimizer: torch.optim.Optimizer, lr: float | None = None) -> None:
     """The step an optimiser would take, at another learning rate where one is given; its state stays as it was."""
-    state = {
-        tensor: {key: value.clone() if isinstance(value, Tensor) else value for key, value in kept.items()}
-        for tensor, kept in optimizer.state.items()
-    }
+    state = [(value, value.clone()) for kept in optimizer.state.values() for value in kept.values()]
     rates = [group["lr"] for group in optimizer.param_groups]
     for group in optimizer.param_groups:
         group["lr"] = _rate(group, lr)
     optimizer.step()
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
-    optimizer.state.clear()
-    optimizer.state.update(state)
+    for value, before in state:
+        value.copy_(before)
 
 
 @torch.no_grad()
@@ -90,29 +108,31 @@ def plain_step(optimizer: torch.optim.Optimizer, lr: float | None = None) -> Non
     """A step of SGD without momentum or decay over an optimiser's tensors, at its learning rate or another."""
     for group in optimizer.param_groups:
         for tensor in group["params"]:
-            tensor.sub_(tensor.grad, alpha=_rate(group, lr))
+            tensor.sub_(tensor.grad * _rate(group, lr))
 
 
-def _rate(group: dict[str, Any], lr: float | None) -> float:
-    return float(group["lr"] if lr is None else lr * group.get(FACTOR, 1.0))
+def _rate(group: dict[str, Any], lr: float | None) -> Tensor:
+    rate: Tensor = group["lr"]
+    return rate if lr is None else rate.new_full((), lr * group[FACTOR])
 
 
 def _sgd(groups: Groups, training: TrainSettings) -> torch.optim.Optimizer:
-    momentum, decay = training.momentum, training.weight_decay
-    return torch.optim.SGD(groups, lr=training.lr, momentum=momentum, weight_decay=decay, fused=True)
+    return torch.optim.SGD(groups, momentum=training.momentum, weight_decay=training.weight_decay, fused=True)
 
 
 def _adam(groups: Groups, training: TrainSettings) -> torch.optim.Optimizer:
-    return torch.optim.Adam(groups, **_moments(training), fused=True)
+    return torch.optim.Adam(groups, **_moments(groups, training))
 
 
 def _adamw(groups: Groups, training: TrainSettings) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups, **_moments(training), fused=True)
+    return torch.optim.AdamW(groups, **_moments(groups, training))
 
 
-def _moments(training: TrainSettings) -> dict[str, Any]:
+def _moments(groups: Groups, training: TrainSettings) -> dict[str, Any]:
+    on_gpu = groups[0]["params"][0].device.type != "cpu"
     betas = (0.9, training.adam_beta2)
-    return {"lr": training.lr, "betas": betas, "eps": training.adam_eps, "weight_decay": training.weight_decay}
+    common = {"betas": betas, "eps": training.adam_eps, "weight_decay": training.weight_decay}
+    return {**common, "fused": True, "capturable": on_gpu}
 
 
 _OPTIMIZERS = {"sgd": _sgd, "adam": _adam, "adamw": _adamw}

@@ -105,7 +105,7 @@ class Silo:
         self.sent = sent
         own = self.memory.get("silo", {}).get("own")
         if not layout.own:
-            self.start = sent
+            self.start_from(sent)
         else:
             if layout.wire is layout:
                 vector = sent.clone()
@@ -117,8 +117,20 @@ class Silo:
                 for slot in layout.own:
                     vector[slot.place] = own[position : position + slot.length]
                     position += slot.length
-            self.start = vector
-        self.model.load(self.start)
+            self.start_from(vector)
+
+    def start_from(self, vector: Tensor) -> None:
+        """Let local training start from this model."""
+        self.start = self.hold("start", vector)
+        self.model.load(vector)
+
+    def hold(self, name: str, value: Tensor) -> Tensor:
+        """Keep a tensor for the steps of this exchange, as `scratch[name]`, in memory that the next silo's will take.
+
+        So it is never put into a message or into memory itself; a copy is.
+        """
+        self.scratch[name] = held = self.model.hold(name, value)
+        return held
 
     def keep_own(self) -> None:
         """Remember the tensors that do not come back from the server."""
@@ -152,7 +164,7 @@ class Silo:
 
         A trailing batch of one sample is dropped: batch normalisation cannot take it.
         """
-        for step in uploaded(self.planned(purpose, epochs), self.device):
+        for step in uploaded(self.planned(purpose, epochs), self.device, self.data.train.targets.device):
             batch = self.batch(self.data.train, step.indices)
             inputs, targets = batch.inputs, batch.targets
             if step.augmentation:
@@ -190,30 +202,34 @@ class Silo:
 
     def evaluation_batches(self, split: Split) -> Iterator[Batch]:
         for start in range(0, len(split), self.evaluation_batch):
-            yield self.batch(split, torch.arange(start, min(start + self.evaluation_batch, len(split))))
+            stop = min(start + self.evaluation_batch, len(split))
+            yield self.batch(split, torch.arange(start, stop, device=split.targets.device))
 
     def batch(self, split: Split, indices: Tensor) -> Batch:
         """These samples of a split, as they are."""
-        inputs, targets = split.take(indices)
+        inputs, targets = split.take(indices.to(split.targets.device))
         inputs = prepare(inputs, self.device, self.model.layout.dtype)
         return Batch(inputs, targets.to(self.device), indices)
 
 
-def uploaded(steps: list[Planned], device: torch.device) -> list[Planned]:
-    """The same steps with their draws on the device, each kind of draw in one copy."""
+def uploaded(steps: list[Planned], device: torch.device, data: torch.device) -> list[Planned]:
+    """The same steps with their draws on the device, their order where the data are; each kind of draw in one copy."""
     if device.type == "cpu" or not steps:
         return steps
     sizes = [len(step.indices) for step in steps]
 
-    def moved(of: Callable[[Planned], dict[str, Tensor]]) -> list[dict[str, Tensor]]:
-        whole = {key: torch.cat([of(step)[key] for step in steps]).to(device) for key in of(steps[0])}
-        pieces = {key: torch.split(tensor, sizes) for key, tensor in whole.items()}
+    def moved(tensors: list[Tensor], to: torch.device) -> tuple[Tensor, ...]:
+        return torch.split(torch.cat(tensors).to(to), sizes)
+
+    def each(of: Callable[[Planned], dict[str, Tensor]]) -> list[dict[str, Tensor]]:
+        pieces = {key: moved([of(step)[key] for step in steps], device) for key in of(steps[0])}
         return [{key: piece[number] for key, piece in pieces.items()} for number in range(len(steps))]
 
-    changes, extras = moved(lambda step: step.augmentation), moved(lambda step: step.extra)
+    orders = moved([step.indices for step in steps], data)
+    changes, extras = each(lambda step: step.augmentation), each(lambda step: step.extra)
     return [
-        replace(step, augmentation=change, extra=extra)
-        for step, change, extra in zip(steps, changes, extras, strict=True)
+        replace(step, indices=order, augmentation=change, extra=extra)
+        for step, order, change, extra in zip(steps, orders, changes, extras, strict=True)
     ]
 
 

@@ -165,6 +165,7 @@ class FlatModel:
         tensors = tensors_of(module)
         self._floats = torch.empty(layout.floats, dtype=layout.dtype, device=device)
         self._counters = [(slot, tensors[slot.name]) for slot in layout.slots if slot.role == COUNTER]
+        self._held: dict[tuple[str, torch.Size, torch.dtype], Tensor] = {}
         self.parameters = nn.Parameter(self._floats[: layout.parameters])
         self.gradients = torch.zeros_like(self.parameters)
         self.parameters.grad = self.gradients
@@ -210,6 +211,18 @@ class FlatModel:
                 found.append(leaf := nn.Parameter(self._floats[slot.place]))
                 leaf.grad = self.gradients[slot.place]
         return found
+
+    @torch.no_grad()
+    def hold(self, name: str, value: Tensor) -> Tensor:
+        """A copy of a tensor on the device, at an address that stays the same for all silos this model serves.
+
+        What a training step reads besides the model and its batch is held so: a recorded step then finds the values of
+        the silo whose turn it is.
+        """
+        key = (name, value.shape, value.dtype)
+        if key not in self._held:
+            self._held[key] = torch.empty_like(value, device=self.parameters.device)
+        return self._held[key].copy_(value)
 
     @contextmanager
     def keeping_statistics(self) -> Iterator[None]:

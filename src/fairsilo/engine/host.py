@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import traceback
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from torch import Tensor
 
 from fairsilo.core import streams
 from fairsilo.core.answers import EXCHANGE, SAVED
 from fairsilo.core.messages import Failure, Message, Request
-from fairsilo.core.samples import SiloData
 from fairsilo.core.silo import Memory
 from fairsilo.engine.blueprint import Blueprint
+from fairsilo.engine.resident import Data, beside
 
 
 class Answer(NamedTuple):
@@ -21,20 +21,14 @@ class Answer(NamedTuple):
     saved: dict[str, Tensor] | None = None  # the silo's own model, to be saved as its `last` or `best` one
 
 
-class Data(Protocol):
-    """The data of the silos that a host serves, by name."""
-
-    def __getitem__(self, name: str, /) -> SiloData: ...
-
-
 class Host:
     """Answers requests for any silo whose data it holds."""
 
     def __init__(self, blueprint: Blueprint, federation: Data, strict: bool = False) -> None:
         self.blueprint = blueprint
-        self.federation = federation
         self.strict = strict
         self.model = blueprint.flat()
+        self.data = beside(self.model.parameters.device, federation)
         self.server_model = blueprint.server_flat()
 
     def answer(self, name: str, request: Request, memory: Memory) -> Answer:
@@ -43,7 +37,7 @@ class Host:
         on_server_model = request.message.numbers.get("network") == "server" and self.server_model is not None
         model = self.server_model if on_server_model else self.model
         assert model is not None
-        silo = plan.silo(model, self.federation[name], request, memory)
+        silo = plan.silo(model, self.data[name], request, memory)
         try:
             with streams.ambient(plan.seed, request.round, name, request.kind):
                 message = EXCHANGE[request.kind](silo)

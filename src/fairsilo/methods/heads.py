@@ -66,7 +66,9 @@ class Alternating:
     """Two optimisers that step in turn."""
 
     def __init__(self, silo: Silo) -> None:
-        self.body, self.head = (make_optimizer(silo, chosen) for chosen in (is_body, is_head))
+        self.body, self.head = (
+            make_optimizer(silo, chosen, name) for chosen, name in ((is_body, "body"), (is_head, "head"))
+        )
         self.count = 0
 
     def step(self) -> None:

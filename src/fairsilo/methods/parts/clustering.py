@@ -70,6 +70,7 @@ class Clustering(Part):
     def begin(self, silo: Silo) -> None:
         centres, previous = silo.message.tensors.get(f"{self.name}.centres"), silo.memory.of(self).get("representation")
         if centres is not None and previous is not None:
+            centres, previous = silo.hold("cluster.centres", centres), silo.hold("cluster.previous", previous)
             silo.scratch[CLUSTERS] = Known(centres, int(silo.message.numbers[f"{self.name}.own"]), previous)
         if self.under == "received":
             silo.scratch[self.name] = representation(silo, self.max_batches)

@@ -54,10 +54,10 @@ class ControlVariates(Part):
     def begin(self, silo: Silo) -> None:
         control = silo.message.tensors[f"{self.name}.control"]
         own = silo.memory.of(self).get("control")
-        silo.scratch[f"{self.name}.correction"] = control.clone() if own is None else control - own
+        silo.hold(f"{self.name}.correction", control if own is None else control - own)
         # where the path's length is unknown (Adam, momentum kept from before), the raw gradients are averaged
         if silo.training.optimizer != "sgd" or silo.training.keep_optimizer_state:
-            silo.scratch[f"{self.name}.sum"] = torch.zeros_like(control)
+            silo.hold(f"{self.name}.sum", torch.zeros_like(control))
 
     def gradients(self, silo: Silo) -> None:
         correction = silo.scratch[f"{self.name}.correction"]

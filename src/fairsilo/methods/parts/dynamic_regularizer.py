@@ -41,7 +41,7 @@ class DynamicRegularizer(Part):
     def begin(self, silo: Silo) -> None:
         own = silo.memory.of(self).get("correction")
         zero = torch.zeros_like(silo.start[: silo.model.layout.shared])
-        silo.scratch[f"{self.name}.correction"] = zero if own is None else own
+        silo.hold(f"{self.name}.correction", zero if own is None else own)
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         correction = silo.scratch[f"{self.name}.correction"]

@@ -55,8 +55,13 @@ class GroupPrompts(Part):
     def network(self, network: nn.Module, classes: tuple[str, ...]) -> nn.Module:
         return GroupedVit(require_vit(self.name, network), self.prompts, self.head_dropout, self.gc_width, self.head)
 
+    def begin(self, silo: Silo) -> None:
+        previous = silo.memory.of(self).get("previous")
+        if previous is not None:
+            silo.hold(f"{self.name}.previous", previous)
+
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
-        known, before = silo.scratch.get(CLUSTERS), silo.memory.of(self).get("previous")
+        known, before = silo.scratch.get(CLUSTERS), silo.scratch.get(f"{self.name}.previous")
         if known is None or before is None:  # the silo's first round
             if self.variant == "paper" or silo.round > 1:
                 return loss

@@ -22,6 +22,8 @@ from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo, prepare
 from fairsilo.errors import FairsiloError
 
+MEANS = "once, means of groups of its training images and of their labels, which go to every silo"
+
 
 @dataclass(frozen=True)
 class MeanMixing(Part):
@@ -32,22 +34,8 @@ class MeanMixing(Part):
         paper="Yoon et al., FedMix: Approximation of Mixup under Mean Augmented Federated Learning, ICLR 2021",
         formula="l1 = (1-lam) l(f((1-lam)x), y);  l1 + lam l(f((1-lam)x), y_mean) + lam <d l1/dx, x_mean>",
         sends=(
-            Sends(
-                "inputs",
-                "once, means of groups of its training images and of their labels, which go to every silo",
-                ("groups", "channels", "height", "width"),
-                "float",
-                exchange="share",
-                topic="means",
-            ),
-            Sends(
-                "labels",
-                "once, means of groups of its training images and of their labels, which go to every silo",
-                ("groups", "classes"),
-                "float",
-                exchange="share",
-                topic="means",
-            ),
+            Sends("inputs", MEANS, ("groups", "channels", "height", "width"), "float", exchange="share", topic="means"),
+            Sends("labels", MEANS, ("groups", "classes"), "float", exchange="share", topic="means"),
         ),
         keeps=("the bank of means at the silo and the server",),
     )
@@ -95,7 +83,7 @@ class MeanMixing(Part):
     def begin(self, silo: Silo) -> None:
         for key in ("inputs", "labels"):
             late = silo.message.tensors.get(f"{self.name}.{key}")
-            silo.scratch[f"{self.name}.{key}"] = (silo.memory.of(self)[key] if late is None else late).to(silo.device)
+            silo.hold(f"{self.name}.{key}", silo.memory.of(self)[key] if late is None else late)
 
     def draw(self, silo: Silo, indices: Tensor, stream: torch.Generator) -> dict[str, Tensor]:
         return {"means": torch.randint(len(silo.scratch[f"{self.name}.inputs"]), (len(indices),), generator=stream)}

@@ -30,9 +30,8 @@ class ModelContrast(Part):
     temperature: float = setting(0.5, "of the contrast", low=0, open_low=True)
 
     def begin(self, silo: Silo) -> None:
-        silo.scratch[f"{self.name}.previous"] = silo.memory.of(self).get("previous")
-        if silo.scratch[f"{self.name}.previous"] is None:
-            silo.scratch[f"{self.name}.previous"] = silo.untrained()
+        previous = silo.memory.of(self).get("previous")
+        silo.hold(f"{self.name}.previous", silo.untrained() if previous is None else previous)
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         received = aligned(silo.reference(batch.inputs, silo.start))

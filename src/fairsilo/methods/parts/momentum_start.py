@@ -45,8 +45,7 @@ class MomentumStart(Part):
             return
         start = momentum_start(own, silo.start, self.gamma)
         start[floats:] = torch.maximum(own[floats:], silo.start[floats:])  # counters count, they do not mix
-        silo.start = start
-        silo.model.load(start)
+        silo.start_from(start)
 
     def finish(self, silo: Silo, update: Message) -> None:
         if self.gamma:

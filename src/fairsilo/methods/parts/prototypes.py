@@ -42,8 +42,9 @@ class Prototypes(Part):
         return message
 
     def begin(self, silo: Silo) -> None:
-        tensors = silo.message.tensors
-        silo.scratch["prototypes"] = tensors.get(f"{self.name}.means"), tensors.get(f"{self.name}.known")
+        names = [f"{self.name}.{key}" for key in ("means", "known")]
+        given = silo.message.tensors
+        silo.scratch["prototypes"] = [silo.hold(name, given[name]) if name in given else None for name in names]
         silo.scratch |= {f"{self.name}.sums": ClassSums(silo.task.classes), f"{self.name}.step": -1}
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
