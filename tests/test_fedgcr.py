@@ -234,6 +234,7 @@ def test_the_loss_uses_the_received_and_the_previous_model(vit: str, people: Fed
     assert part.loss(silo, zero, output, batch) == 0  # no earlier model: the silo's first round
     before = silo.start + 0.5 * torch.randn_like(silo.start)
     silo.memory.of(part)["previous"] = before
+    part.begin(silo)
     received, previous = (silo.reference(batch.inputs, vector).features for vector in (silo.start, before))
     expected = part.terms(output, known, received, previous, 2 / 3)
     torch.testing.assert_close(part.loss(silo, zero, output, batch), expected)
@@ -461,6 +462,7 @@ def test_features_are_contrasted_with_the_received_and_the_previous_model(vit: s
     part = how.parts[0]
     assert float(part.loss(silo, torch.tensor(1.0), outputs["l"], batch)) == 1  # nothing to compare with in round 1
     silo.memory.of(part)["previous"] = previous
+    part.begin(silo)
     silo.scratch["clusters"] = Known(torch.eye(2, 16), 0, torch.ones(16))
     found = part.loss(silo, torch.tensor(1.0), outputs["l"], batch)
     torch.testing.assert_close(found, 1 + 2 * expected)

@@ -124,8 +124,11 @@ def test_virtual_and_plain_steps_have_the_factors_too(people: Federation) -> Non
 
 @pytest.mark.parametrize("kind", ["sgd", "adam"])
 def test_kept_momenta_of_every_tensor_come_back(kind: str, people: Federation) -> None:
-    """With factors of 1 the numbers are those of the flat optimiser, whose state is one vector."""
-    kept = dataclasses.replace(tiny.TRAINING, keep_optimizer_state=True, optimizer=kind, lr=0.01)
+    """With factors of 1 the numbers are those of the flat optimiser, whose state is one vector.
+
+    Adam with a large epsilon: with a small one the sign of a gradient near zero, which is rounding, is a whole step.
+    """
+    kept = dataclasses.replace(tiny.TRAINING, keep_optimizer_state=True, optimizer=kind, lr=0.01, adam_eps=0.01)
     flat, grouped, anew = (
         tiny.run("fedavg", people, dataclasses.replace(kept, **changed))[0].vector
         for changed in ({}, {"lr_groups": "head=1, features.0=1"}, {"keep_optimizer_state": False})

@@ -1,6 +1,6 @@
 """A sample of small changes to the sources, and which of them the tests notice.
 
-`python tests/mutants/sample.py [--count N] [--seed S] [--only TEXT] [--limit SECONDS] [--minutes M] [--out FILE]`
+`python tests/mutants/sample.py [--count N] [--seed S] [--only TEXT] [--limit SECONDS] [--minutes M] [--workers N]`
 draws N places over methods/, core/ and tasks/ (each file in turn, so that small files count too), changes one thing at
 a time in a copy of the sources and runs the tests that concern the file, until the first fails. Survivors are printed
 as rows of the table in survivors.md. A sample of one seed is the same as long as the sources are.
@@ -11,12 +11,14 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import multiprocessing
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -233,6 +235,57 @@ def described(mutant: Mutant, source: str) -> str:
     )
 
 
+class Judge:
+    """One process that tries mutants, in a copy of the sources of its own."""
+
+    def __init__(self, limit: float, end: float) -> None:
+        self.limit, self.end = limit, end
+        self.context = trial.copied()
+        self.copy = self.context.__enter__()
+        self.log = self.copy.parent / "log"
+
+    def verdict(self, mutant: Mutant) -> dict[str, object] | None:
+        """What the tests say of a mutant; None where it is no Python, or time is up."""
+        source = mutant.file.read_text(encoding="utf-8")
+        file = self.copy / mutant.file.relative_to(trial.PACKAGE.parent)
+        changed = mutant.text(source)
+        try:
+            ast.parse(changed)
+        except SyntaxError:
+            return None
+        if time.monotonic() > self.end:
+            return None
+        file.write_text(changed, encoding="utf-8")
+        started = time.monotonic()
+        found = trial.outcome(self.copy, trial.tests_for(mutant.file), self.limit, self.log)
+        file.write_text(source, encoding="utf-8")
+        failed = [line for line in self.log.read_text(errors="replace").splitlines() if line.startswith("FAILED")]
+        seconds = round(time.monotonic() - started, 1)
+        return {"verdict": found, "mutant": described(mutant, source), "by": failed, "seconds": seconds}
+
+
+JUDGE: list[Judge] = []  # of this process
+
+
+def begin(limit: float, end: float) -> None:
+    JUDGE.append(Judge(limit, end))
+
+
+def judged(mutant: Mutant) -> dict[str, object] | None:
+    return JUDGE[0].verdict(mutant)
+
+
+def sound(chosen: list[Mutant], limit: float) -> bool:
+    """Whether the tests pass on the sources as they are: one that fails would catch everything."""
+    everything = dict.fromkeys(test for one in chosen for test in trial.tests_for(one.file))
+    with trial.copied() as copy:
+        log = copy.parent / "log"
+        if trial.outcome(copy, everything, limit, log) == trial.SURVIVED:
+            return True
+        print(log.read_text(errors="replace"))
+    return False
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--count", type=int, default=200, help="how many mutants")
@@ -241,54 +294,31 @@ def main() -> int:
     options.add_argument("--only", default="", help="files whose path has this text")
     options.add_argument("--limit", type=float, default=240, help="seconds for one mutant")
     options.add_argument("--minutes", type=float, default=600, help="stop after so many")
+    options.add_argument("--workers", type=int, default=1, help="mutants tried at the same time")
+    options.add_argument("--trusting", action="store_true", help="do not first see the tests pass without a mutant")
     options.add_argument("--out", type=Path, help="a line of JSON per mutant is added to this file")
-    options.add_argument("--again", type=Path, help="only those that survived in this file")
+    options.add_argument("--again", type=Path, help="only those that were not caught in this file")
     given = options.parse_args()
+    end = time.monotonic() + 60 * given.minutes
     trial.warm()
-    counts: Counter[str] = Counter()
-    began = time.monotonic()
-    chosen = [mutant for mutant, _ in zip(drawn(given.seed, given.only), range(given.skip + given.count), strict=False)]
-    chosen = chosen[given.skip :]
+    counts: Counter[object] = Counter()
+    chosen = list(islice(drawn(given.seed, given.only), given.skip, given.skip + given.count))
     if given.again:
         rows = [json.loads(line) for line in given.again.read_text().splitlines()]
-        wanted = {row["mutant"] for row in rows if row["verdict"] == trial.SURVIVED}
+        wanted = {row["mutant"] for row in rows if row["verdict"] != trial.CAUGHT}
         chosen = [one for one in chosen if described(one, one.file.read_text(encoding="utf-8")) in wanted]
-    with trial.copied() as copy, tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        # a test that fails on the sources as they are would catch everything
-        everything = dict.fromkeys(test for one in chosen for test in trial.tests_for(one.file))
-        if chosen and trial.outcome(copy, everything, 20 * given.limit, log) != trial.SURVIVED:
-            print(log.read_text(errors="replace"))
-            print("the tests fail without any mutant")
-            return 1
-        for mutant in chosen:
-            if time.monotonic() - began > 60 * given.minutes:
-                break
-            source = mutant.file.read_text(encoding="utf-8")
-            file = copy / mutant.file.relative_to(trial.PACKAGE.parent)
-            changed = mutant.text(source)
-            try:
-                ast.parse(changed)
-            except SyntaxError:
-                continue
-            file.write_text(changed, encoding="utf-8")
-            started = time.monotonic()
-            verdict = trial.outcome(copy, trial.tests_for(mutant.file), given.limit, log)
-            file.write_text(source, encoding="utf-8")
-            counts[verdict] += 1
-            what = described(mutant, source)
+    if not given.trusting and chosen and not sound(chosen, 20 * given.limit):
+        print("the tests fail without any mutant")
+        return 1
+    fork = multiprocessing.get_context("fork")  # the parent has imported what is slow
+    with ProcessPoolExecutor(given.workers, fork, begin, (given.limit, end)) as pool:
+        for row in filter(None, pool.map(judged, chosen)):
+            counts[row["verdict"]] += 1
             if given.out:
-                failed = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("FAILED")]
-                row = {
-                    "verdict": verdict,
-                    "mutant": what,
-                    "by": failed,
-                    "seconds": round(time.monotonic() - started, 1),
-                }
                 with given.out.open("a", encoding="utf-8") as stream:
                     stream.write(json.dumps(row) + "\n")
-            if verdict != trial.CAUGHT:
-                print(f"| {what} | {verdict} |", flush=True)
+            if row["verdict"] != trial.CAUGHT:
+                print(f"| {row['mutant']} | {row['verdict']} |", flush=True)
     # what timed out is neither: the change may loop for ever, or the machine be busy
     print(f"{counts[trial.CAUGHT]} of {counts[trial.CAUGHT] + counts[trial.SURVIVED]} mutants caught: {dict(counts)}")
     return 0
