@@ -21,7 +21,7 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from fairsilo.cli import app
-from fairsilo.config import setting
+from fairsilo.config import fields_of, setting
 from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
@@ -223,6 +223,16 @@ def test_a_broken_part_fails_by_the_law_it_breaks(part: type[Part], law: str, wo
     assert finding.status == FAILED
     assert any(one in finding.detail for one in words.split("|")), finding.detail
     assert "\n" not in finding.detail
+
+
+def test_a_setting_that_seldom_acts_is_said_to_and_not_demanded_of_short_runs() -> None:
+    @dataclass(frozen=True)
+    class Patient(Sound):
+        name = "patient"
+        loudness: float = setting(0.5, "how loud", low=0, rare="in a hundred rounds")
+
+    assert tried(Patient(), "settings")["settings"].status == PASSED
+    assert fields_of(Patient)[-1]["help"] == "how loud (acts in a hundred rounds)"
 
 
 def test_state_on_an_object_is_found_by_worker_processes_too() -> None:

@@ -25,9 +25,20 @@ def setting(
     high: float | None = None,
     choices: Iterable[str] | None = None,
     open_low: bool = False,
+    rare: str = "",
 ) -> Any:
-    """A dataclass field with its help and range; `open_low` excludes the lower bound itself."""
-    metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "open_low": open_low}
+    """A dataclass field with its help and range.
+
+    Args:
+        default: Its value where none is given.
+        help: What it does, in a phrase.
+        low: Its least value.
+        high: Its largest value.
+        choices: The only values it may have.
+        open_low: Whether the least value itself is excluded.
+        rare: When it acts, where that is seldom: the laws' short runs then need not show it.
+    """
+    metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "open_low": open_low, "rare": rare}
     metadata["choices"] = tuple(choices) if choices is not None else None
     return field(default=default, metadata=metadata)
 
@@ -307,10 +318,15 @@ def fields_of(owner: type, group: str = "") -> list[dict[str, Any]]:
             "name": f"{group}{item.name}",
             "default": item.default,
             "range": "true or false" if isinstance(item.default, bool) else range_text(item.metadata),
-            "help": item.metadata.get("help", ""),
+            "help": _help(item.metadata),
         }
         for item in dataclasses.fields(owner)
     ]
+
+
+def _help(metadata: Mapping[str, Any]) -> str:
+    acts = f" (acts {metadata['rare']})" if metadata.get("rare") else ""
+    return str(metadata.get("help", "")) + acts
 
 
 def all_settings() -> list[dict[str, Any]]:

@@ -25,6 +25,8 @@ def settings_count(trial: Trial) -> None:
     plain: dict[int, Any] = {}
     idle = {}
     for name in names:
+        if any(_fields(part)[name].metadata.get("rare") for part in trial.method.parts if name in _fields(part)):
+            continue
         tried = other_values(trial.method, name)
         if tried and not any(_shows(trial, name, value, plain) for value in tried):
             idle[name] = tried

@@ -19,6 +19,8 @@ from fairsilo.core.server import Server, Updates, ordered
 from fairsilo.methods.gap_rules import adjust, equalise, step_at
 from fairsilo.methods.gaps import GAPS, FollowsGaps, GapState
 
+OUTSIDE = "where solved weights leave [0, 1]"
+
 
 @dataclass(frozen=True)
 class FairnessAware(FollowsGaps):
@@ -39,8 +41,10 @@ class FairnessAware(FollowsGaps):
     every: int = setting(1, "FAA in the last of every n rounds, GA in the others", low=1)
     split: str = setting("validation", "samples that gaps are measured on", choices=("validation", "train"))
     flat: float | None = setting(None, "gap changes up to this are no slope; by default 1e-4 of the gap", low=0)
-    limit: float | None = setting(0.5, "how far a weight may leave [0, 1] before GA's step is taken instead", low=0)
-    onto: str = setting("clip", "the way back onto the simplex", choices=("clip", "project"))
+    limit: float | None = setting(
+        0.5, "how far a weight may leave [0, 1] before GA's step is taken instead", low=0, rare=OUTSIDE
+    )
+    onto: str = setting("clip", "the way back onto the simplex", choices=("clip", "project"), rare=OUTSIDE)
 
     @property
     def measured_on(self) -> str:
