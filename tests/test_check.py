@@ -294,6 +294,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SMALLER = ["rounds=1", "epochs=1", "domains=scan,print", "--json"]
 
 
+@pytest.mark.slow
 def test_a_method_in_its_own_repository_as_contributing_has_it(tmp_path: Path) -> None:
     """The package, the commands, the script and the entry point as printed; runs are made smaller by more settings."""
     page = (ROOT / "CONTRIBUTING.md").read_text().partition("## A method of your own")[2].partition("\n## ")[0]

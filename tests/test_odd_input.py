@@ -188,6 +188,8 @@ def test_an_interrupt_names_the_folder_and_prints_no_traceback(here: Path, packe
     run = subprocess.Popen(
         arguments_of(packed, *engine, "-o", "r"),
         start_new_session=True,
+        # where the tests run in the background of a shell, interrupts are ignored, also by what they start
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -285,7 +285,7 @@ def test_without_a_part_that_decides_everything_is_shared() -> None:
 @dataclass(frozen=True)
 class Picky(Part):
     name = "picky"
-    needs = frozenset({"segmentation"})
+    needs = frozenset({"image-task"})
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from fairsilo.data.federation import Federation
 from fairsilo.engine.host import Blueprint
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.alignment import adversarial
-from fairsilo.methods.heads import balanced_softmax, is_head
+from fairsilo.methods.heads import is_head, shifted
 from fairsilo.methods.text import method
 from fairsilo.runs.folder import RunFolder
 
@@ -296,7 +296,7 @@ def test_fedrod_predicts_with_both_heads_at_home_and_one_outside(people: Federat
 
 def test_balanced_softmax_of_equal_classes_is_cross_entropy() -> None:
     logits, targets = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
-    balanced = balanced_softmax(logits, targets, torch.tensor([7, 7, 7]))
+    balanced = F.cross_entropy(shifted(logits, torch.tensor([7, 7, 7])), targets)
     torch.testing.assert_close(balanced, F.cross_entropy(logits, targets))
 
 
@@ -388,10 +388,10 @@ def test_kept_local_models_add_up_to_the_mean(people: Federation, tmp_path: Path
 
 # -------------------------------------------------------------------------------------------------------- compositions
 def test_communication_of_faa_schedules(people: Federation) -> None:
-    """FFT-GP's Table 15: what FAA in every n-th round costs on top of GA, over 40 rounds."""
-    training = dataclasses.replace(tiny.TRAINING, rounds=40, batch_size=64)
+    """FFT-GP's Table 15: what FAA in every n-th round costs on top of GA."""
+    training = dataclasses.replace(tiny.TRAINING, rounds=16, batch_size=64)
     extra = []
-    for how in ("ga(warmup=0)", *(f"faa(warmup=0, every={n})" for n in (20, 8, 4, 2, 1))):
+    for how in ("ga(warmup=0)", *(f"faa(warmup=0, every={n})" for n in (8, 2, 1))):
         history, _ = tiny.run(how, people, training)
         traffic = {"train": 0, "probe": 0}
         for record in history.rounds:
@@ -399,7 +399,7 @@ def test_communication_of_faa_schedules(people: Federation) -> None:
                 if exchange["kind"] in traffic:
                     traffic[exchange["kind"]] += exchange["bytes_down"] + exchange["bytes_up"]
         extra.append(traffic["probe"] / traffic["train"])
-    assert extra == [pytest.approx(share, rel=0.1) for share in (0, 0.05, 0.125, 0.25, 0.5, 1)]
+    assert extra == [pytest.approx(share, rel=0.1) for share in (0, 0.125, 0.5, 1)]
 
 
 def test_models_a_to_g_are_one_line_each() -> None:

@@ -47,7 +47,11 @@ SCRIPT = """
 
 @pytest.mark.parametrize(
     "model",
-    ["'small-cnn'", "lambda classes, channels: tiny.TinyNet(classes, channels)", "Mine"],
+    [
+        "'small-cnn'",
+        "lambda classes, channels: tiny.TinyNet(classes, channels)",
+        pytest.param("Mine", marks=pytest.mark.slow),
+    ],
     ids=["name", "lambda", "class"],
 )
 def test_a_plain_script_without_a_guard_runs_once_on_all_workers(model: str, tmp_path: Path) -> None:

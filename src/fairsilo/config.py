@@ -194,6 +194,29 @@ class TrainSettings:
         return 0.1 if self.lr_schedule == "step" and over >= max(1, 4 * all_rounds // 5) else 1.0
 
 
+INVERSE = "inverse"
+CLASS_WEIGHTS = "be inverse, or name each class once with a weight of at least 0, such as melanoma=4, naevus=0.5"
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    loss: str = setting(
+        "auto",
+        "what is trained; auto: cross-entropy for classes and characters, its mean with Dice for masks, squared error "
+        "for numbers",
+        choices=("auto", "cross-entropy", "focal", "ce+dice", "dice", "squared", "absolute"),
+    )
+    class_weights: str | None = setting(
+        None,
+        "of classes in the loss: inverse (to their training samples over all silos, on average 1), or such as "
+        "melanoma=4, naevus=0.5, the others 1",
+    )
+    gamma: float = setting(2.0, "of the focal loss: how much less samples count that are nearly right", low=0)
+    smoothing: float = setting(0.0, "share of a label that is spread over all classes", low=0, high=0.9)
+    offset: float = setting(0.0, "taken off the numbers to predict before training")
+    scale: float = setting(1.0, "the numbers to predict are divided by it before training", low=0, open_low=True)
+
+
 @dataclass(frozen=True)
 class EvaluateSettings:
     every: int = setting(1, "evaluate every n-th round (and the last)", low=1)
@@ -246,6 +269,7 @@ class Experiment:
     )
     seed: int = setting(0, "of initial weights, batch order and participation", low=0)
     data: DataSettings = field(default_factory=DataSettings)
+    task: TaskSettings = field(default_factory=TaskSettings)
     train: TrainSettings = field(default_factory=TrainSettings)
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
     engine: EngineSettings = field(default_factory=EngineSettings)
@@ -253,10 +277,13 @@ class Experiment:
     def __post_init__(self) -> None:
         check_fields(self)
         # also a mapping is taken; a text can be hashed, and is written as it can be given again
-        factors = lr_factors(self.train.lr_groups)
-        groups = ", ".join(f"{name}={factor:.12g}" for name, factor in factors.items())
-        object.__setattr__(self, "train", dataclasses.replace(self.train, lr_groups=groups or None))
-        for group in ("data", "train", "evaluate", "engine"):
+        groups = as_text(lr_factors(self.train.lr_groups))
+        object.__setattr__(self, "train", dataclasses.replace(self.train, lr_groups=groups))
+        weights = self.task.class_weights
+        if weights is not None and weights != INVERSE:
+            weights = as_text(named_numbers("task.class_weights", weights, CLASS_WEIGHTS))
+            object.__setattr__(self, "task", dataclasses.replace(self.task, class_weights=weights))
+        for group in ("data", "task", "train", "evaluate", "engine"):
             check_fields(getattr(self, group), f"{group}.")
         participation_rule(self.train.participation)
         if self.train.lr_warmup >= self.train.rounds:
@@ -273,27 +300,36 @@ class Experiment:
 
 def lr_factors(groups: Mapping[str, Any] | str | None) -> dict[str, float]:
     """Name -> factor, from a mapping or from a text such as `prompts=10, head=0.1`."""
+    return named_numbers(
+        "train.lr_groups", groups, "name each group once with a factor of at least 0, such as prompts=10, head=0.1"
+    )
+
+
+def named_numbers(key: str, given: Mapping[str, Any] | str | None, must: str) -> dict[str, float]:
+    """Name -> number of at least 0, from a mapping or a text such as `a=1, b=0.5`; `must` ends the error's sentence."""
     pairs: list[tuple[str, Any]] = []
-    if groups is not None and not isinstance(groups, str | Mapping):
-        pairs = [("", groups)]
-    elif isinstance(groups, str):
-        for piece in filter(None, map(str.strip, groups.split(","))):
-            name, _, factor = piece.partition("=")
-            pairs.append((name.strip(), factor.strip()))
-    elif groups:
-        pairs = [(str(name), factor) for name, factor in groups.items()]
+    if given is not None and not isinstance(given, str | Mapping):
+        pairs = [("", given)]
+    elif isinstance(given, str):
+        for piece in filter(None, map(str.strip, given.split(","))):
+            name, _, number = piece.partition("=")
+            pairs.append((name.strip(), number.strip()))
+    elif given:
+        pairs = [(str(name), number) for name, number in given.items()]
     found: dict[str, float] = {}
-    for name, factor in pairs:
+    for name, number in pairs:
         value = -1.0
         with contextlib.suppress(TypeError, ValueError):
-            value = float(factor)
+            value = float(number)
         if not name or name in found or not 0 <= value < math.inf:
-            raise FairsiloError(
-                f"train.lr_groups is {groups!r}; it must name each group once with a factor of at least 0, such as "
-                "prompts=10, head=0.1"
-            )
+            raise FairsiloError(f"{key} is {given!r}; it must {must}")
         found[name] = value
     return found
+
+
+def as_text(numbers: Mapping[str, float]) -> str | None:
+    """Named numbers as they can be given again; None for none."""
+    return ", ".join(f"{name}={number:.12g}" for name, number in numbers.items()) or None
 
 
 def participation_rule(text: str) -> tuple[str, float]:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 import fedag_rules
 import fedgcr_rules
+import task_rules
 from fairsilo.config import TrainSettings
 from fairsilo.core.local import follow
 from fairsilo.core.messages import MODEL, Message, Number, Reply
@@ -44,9 +45,9 @@ from fairsilo.methods.alignment import coral, deep_coral, mmd
 from fairsilo.methods.contrasts import contrast, prototype_contrast, prototype_distance
 from fairsilo.methods.gap_rules import adjust, equalise, gap, step_at
 from fairsilo.methods.geometry import cosines
-from fairsilo.methods.heads import balanced_softmax
+from fairsilo.methods.heads import shifted
 from fairsilo.methods.loss_weights import climb, tilted
-from fairsilo.methods.parts.mean_mixing import mixing_terms
+from fairsilo.methods.mixing import mixing_terms
 from fairsilo.methods.spectra import amplitude, window, with_low_amplitude
 from fairsilo.methods.steps import path_length
 from fairsilo.methods.text import method
@@ -83,6 +84,7 @@ class Quadratic:
     output: Ending = dataclasses.field(default_factory=lambda: Ending(1))
     metrics: tuple[str, ...] = ()
     per_class: tuple[str, ...] = ()
+    per_pair: tuple[str, ...] = ()
 
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
         bowl = 0.5 * (targets[0, 0] * (prediction - targets[0, 1]).square()).sum()
@@ -593,7 +595,7 @@ def pfedme_local(case: Case) -> Pairs:
 def balanced_softmax_loss(case: Case) -> Pairs:
     given = case["inputs"]
     labels, counts = torch.tensor(given["labels"]), torch.tensor(given["class_counts"])
-    yield "loss", balanced_softmax(number(given["logits"]), labels, counts), case["outputs"]["loss"]
+    yield "loss", F.cross_entropy(shifted(number(given["logits"]), counts), labels), case["outputs"]["loss"]
 
 
 class ConvNorm(nn.Module):
@@ -707,7 +709,8 @@ RULES: dict[str, Callable[[Case], Pairs]] = {
     )
 }
 RULES |= fedgcr_rules.RULES | fedag_rules.RULES
-RULES["balanced_softmax"] = balanced_softmax_loss  # the function of that name is the project's own
+RULES |= task_rules.RULES
+RULES["balanced_softmax"] = balanced_softmax_loss
 
 
 # ------------------------------------------------------------------------------------------------------------ comparing

@@ -84,7 +84,11 @@ def measured(key: str, task: Task | None, optional: str = "") -> list[Group]:
     counts = [
         Sends(f"{key}per_class.{one}", shape=("classes",), dtype="float64", optional=_ABSENT) for one in task.per_class
     ]
-    return [(loss, metric, samples), *((one,) for one in (*named, *counts))]
+    tables = [
+        Sends(f"{key}per_pair.{one}", shape=("classes", "classes"), dtype="float64", optional=_ABSENT)
+        for one in task.per_pair
+    ]
+    return [(loss, metric, samples), *((one,) for one in (*named, *counts, *tables))]
 
 
 _SPLITS = ("validation", "test")

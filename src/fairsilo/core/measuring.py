@@ -40,20 +40,26 @@ def write_measure(message: Message, key: str, found: Measure) -> None:
     numbers = {"loss": found.loss, "metric": found.metric, "samples": found.samples}
     named = {f"metrics.{name}": value for name, value in found.metrics.items()}
     message.numbers |= {f"{key}.{name}": value for name, value in (numbers | named).items()}
-    counts = {name: torch.tensor(values, dtype=torch.float64) for name, values in found.per_class.items()}
-    message.tensors |= {f"{key}.per_class.{name}": values for name, values in counts.items()}
+    for kind, tables in (("per_class", found.per_class), ("per_pair", found.per_pair)):
+        for name, values in tables.items():
+            message.tensors[f"{key}.{kind}.{name}"] = torch.tensor(values, dtype=torch.float64)
 
 
 def read_measure(message: Message, key: str) -> Measure:
     """The measure that `write_measure` put under `key`."""
     loss, metric, samples = (message.numbers[f"{key}.{what}"] for what in ("loss", "metric", "samples"))
-    metrics, per_class = f"{key}.metrics.", f"{key}.per_class."
+    metrics, per_class, per_pair = (f"{key}.{kind}." for kind in ("metrics", "per_class", "per_pair"))
     return Measure(
         float(loss),
         float(metric),
         int(samples),
         {name.removeprefix(metrics): float(n) for name, n in message.numbers.items() if name.startswith(metrics)},
         {name.removeprefix(per_class): tuple(t.tolist()) for name, t in message.tensors.items() if per_class in name},
+        {
+            name.removeprefix(per_pair): tuple(map(tuple, t.tolist()))
+            for name, t in message.tensors.items()
+            if per_pair in name
+        },
     )
 
 
@@ -64,6 +70,8 @@ def row_of(found: Measure) -> dict[str, Any]:
         row["metrics"] = dict(found.metrics)
     if found.per_class:
         row["per_class"] = {name: list(values) for name, values in found.per_class.items()}
+    if found.per_pair:
+        row["per_pair"] = {name: [list(line) for line in lines] for name, lines in found.per_pair.items()}
     return row
 
 

@@ -50,7 +50,8 @@ def _for_tasks(*tasks: str) -> Need:
 
 NEEDS = {
     "classification": _for_tasks("classify"),
-    "segmentation": _for_tasks("segment"),
+    "one-class": _for_tasks("classify", "next-character"),  # for each sample
+    "class-predictions": _for_tasks("classify", "segment", "next-character"),
     "image-task": _for_tasks("classify", "segment"),
     "validation": Need(
         lambda facts: not facts.without_validation,

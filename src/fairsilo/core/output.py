@@ -31,6 +31,12 @@ class Output(NamedTuple):
     extra: Any = None
 
 
+def features_in(output: Output) -> Tensor:
+    """The features of a network that is known to return them (the need `features`)."""
+    assert output.features is not None
+    return output.features
+
+
 def aligned(output: Output) -> Tensor:
     """What alignment compares between models (B x features): the network's features, or what it names instead.
 

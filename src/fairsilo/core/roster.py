@@ -14,8 +14,8 @@ from fairsilo.errors import FairsiloError
 class Member:
     """What a silo says of itself when it joins: its name, its domain, and how many samples it has.
 
-    `tested` counts the samples of each class in its test data, from which the chance level is computed; empty for tasks
-    without classes.
+    `tested` counts the samples of each class in its test data, from which the chance level is computed, `trained` those
+    it trains on, from which weights of classes are; both are empty for tasks without classes.
     """
 
     name: str
@@ -24,6 +24,7 @@ class Member:
     validation: int
     test: int
     tested: tuple[int, ...] = ()
+    trained: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,10 @@ class Roster:
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Roster:
         silos, unseen = (
-            tuple(Member(**{**one, "tested": tuple(one["tested"])}) for one in content[key])
+            tuple(
+                Member(**one | {count: tuple(one.get(count, ())) for count in ("tested", "trained")})
+                for one in content[key]
+            )
             for key in ("silos", "unseen")
         )
         lists = {key: tuple(content[key]) for key in ("classes", "shape")}

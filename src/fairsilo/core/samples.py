@@ -259,9 +259,9 @@ class SiloData:
     validation: Split
     test: Split
 
-    def member(self, tested: tuple[int, ...] = ()) -> Member:
-        """What the silo says of itself to the server; `tested`: how many test samples show each class."""
-        return Member(self.name, self.domain, len(self.train), len(self.validation), len(self.test), tested)
+    def member(self, tested: tuple[int, ...] = (), trained: tuple[int, ...] = ()) -> Member:
+        """What the silo says of itself to the server; `tested`, `trained`: how many samples show each class."""
+        return Member(self.name, self.domain, len(self.train), len(self.validation), len(self.test), tested, trained)
 
     def split(self, name: str) -> Split:
         found: Split = getattr(self, name)

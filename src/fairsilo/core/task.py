@@ -34,6 +34,7 @@ class Measure:
         metrics: All metrics of the task by name. A metric that is undefined on these samples is left out.
         per_class: Numbers with one entry per class, such as the samples of each, so that a class without samples
             can be told from one that is always wrong. Empty for tasks without classes.
+        per_pair: Numbers with one entry per pair of classes, row by row, such as how often which is taken for which.
     """
 
     loss: float
@@ -41,6 +42,7 @@ class Measure:
     samples: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     per_class: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    per_pair: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,11 @@ class Task(Protocol):
         ...
 
     @property
+    def per_pair(self) -> tuple[str, ...]:
+        """The names of tables of classes by classes that `measure` finds."""
+        ...
+
+    @property
     def reported(self) -> Metric:
         """The metric that results, the choice of rounds and the best model of a silo are about."""
         ...
@@ -89,6 +96,10 @@ class Task(Protocol):
 
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
         """What is trained: the mean over a batch."""
+        ...
+
+    def predicted(self, prediction: Tensor) -> Tensor:
+        """What a user is told of a network's output: probabilities of classes, numbers in their own units."""
         ...
 
     def tally(self, prediction: Tensor, targets: Tensor) -> Tensor:

@@ -131,8 +131,8 @@ class Federation:
     def _member(self, silo: SiloData) -> Member:
         """What a silo says of itself; classes that its test data lack are counted too, as none."""
         task = task_of(self.task, len(self.classes))
-        counts = task.occurrences(silo.test.targets) if len(silo.test) else None
-        return silo.member(() if counts is None else tuple(counts.tolist()))
+        found = [task.occurrences(split.targets) if len(split) else None for split in (silo.test, silo.train)]
+        return silo.member(*(() if counts is None else tuple(counts.tolist()) for counts in found))
 
     def share_memory(self) -> None:
         """Move every tensor to shared memory, so that worker processes read it in place."""

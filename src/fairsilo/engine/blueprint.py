@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,7 @@ from fairsilo.methods.text import method, text_of
 from fairsilo.models.backbones import Backbone
 from fairsilo.models.networks import Staged
 from fairsilo.models.registry import build
+from fairsilo.tasks.options import Options
 from fairsilo.tasks.registry import has_name, task_of
 
 ModelMaker = Callable[[int, int], nn.Module]
@@ -68,7 +70,8 @@ class Blueprint:
         if method is None:
             raise UnnamedError(f"the method {self.method.name} has parts that have no name outside this program")
         content = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        task = [self.task.name, self.task.classes, self.task.reported.name]
+        options = getattr(self.task, "options", Options()).changed()
+        task = [self.task.name, self.task.classes, self.task.reported.name, options]
         if not has_name(self.task.name):
             raise UnnamedError(f"the task {self.task.name} has no name outside this program")
         return json.dumps({**content, "method": method, "task": task, "training": dataclasses.asdict(self.training)})
@@ -80,7 +83,7 @@ class Blueprint:
         lists = {key: tuple(content[key]) for key in ("classes", "silos")}
         made = {
             "method": method(content["method"]),
-            "task": task_of(*content["task"]),
+            "task": _task(*content["task"]),
             "training": TrainSettings(**content["training"]),
         }
         return cls(**{**content, **lists, **made})
@@ -210,6 +213,10 @@ class Blueprint:
             augment=self.augment,
             evaluation_batch=self.evaluation_batch,
         )
+
+
+def _task(name: str, classes: int, metric: str, options: dict[str, Any]) -> Task:
+    return task_of(name, classes, metric, Options(**options))
 
 
 def _set_precision(module: nn.Module, precision: str) -> None:

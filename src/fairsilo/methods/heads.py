@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairsilo.core.optimizers import make_optimizer
@@ -34,12 +33,17 @@ def require_head(part: str, layout: Layout, body: bool = False) -> None:
         )
 
 
-def linear_head(part: str, network: nn.Module) -> nn.Linear:
-    """The network's last layer, from which its features' width is known."""
+def second_head(part: str, network: nn.Module) -> nn.Module:
+    """A new head like the network's own: linear in the features, of a sample or of each pixel."""
     head = getattr(network, "head", None)
-    if not isinstance(head, nn.Linear):
-        raise FairsiloError(f"{part} needs a network whose attribute `head` is a torch.nn.Linear over its features")
-    return head
+    if isinstance(head, nn.Linear):
+        return nn.Linear(head.in_features, head.out_features, bias=head.bias is not None)
+    if isinstance(head, nn.Conv2d) and head.kernel_size == (1, 1):
+        return nn.Conv2d(head.in_channels, head.out_channels, 1, bias=head.bias is not None)
+    raise FairsiloError(
+        f"{part} needs a network whose attribute `head` is linear in its features: a torch.nn.Linear, or a convolution "
+        "of 1x1"
+    )
 
 
 def features_width(part: str, network: nn.Module) -> int:
@@ -48,6 +52,8 @@ def features_width(part: str, network: nn.Module) -> int:
     first = next(iter(head), None) if isinstance(head, nn.Sequential) else head
     if isinstance(first, nn.Linear):
         return first.in_features
+    if isinstance(first, nn.Conv2d):  # of maps, alignment compares the mean over their pixels
+        return first.in_channels
     width = getattr(network, "features_width", None)
     if not isinstance(width, int):
         raise FairsiloError(
@@ -57,9 +63,13 @@ def features_width(part: str, network: nn.Module) -> int:
     return width
 
 
-def balanced_softmax(logits: Tensor, targets: Tensor, counts: Tensor) -> Tensor:
-    """Cross-entropy of logits shifted by the log frequency of each class; an absent class does no harm."""
-    return F.cross_entropy(logits + counts.to(logits.dtype).clamp(min=1e-12).log(), targets)
+def shifted(logits: Tensor, counts: Tensor) -> Tensor:
+    """Logits (B x classes, or such maps) plus the log frequency of each class: a softmax of them is balanced.
+
+    An absent class does no harm.
+    """
+    shape = (-1, *[1] * (logits.dim() - 2))
+    return logits + counts.to(logits.dtype).clamp(min=1e-12).log().view(shape)
 
 
 class Alternating:

@@ -53,3 +53,8 @@ def with_low_amplitude(images: Tensor, low: Tensor, share: float, own: Tensor | 
     mixed[..., rows, columns] = own * size[..., rows, columns] + (1 - own) * low
     changed: Tensor = torch.fft.ifft2(torch.fft.ifftshift(torch.polar(mixed, phase), dim=(-2, -1)))
     return changed.real
+
+
+def restyled(images: Tensor, other: Tensor, share: float, own: Tensor) -> Tensor:
+    """Images in [-1, 1] with low-frequency amplitudes of others, of which they keep the share `own` of their own."""
+    return 2 * with_low_amplitude(non_negative(images), other, share, own.to(images.dtype)) - 1

@@ -13,7 +13,7 @@ import torch
 
 from fairsilo import config
 from fairsilo import data as sources
-from fairsilo.config import EvaluateSettings, Experiment
+from fairsilo.config import CLASS_WEIGHTS, INVERSE, EvaluateSettings, Experiment, named_numbers
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.core.roster import Roster
@@ -25,12 +25,13 @@ from fairsilo.data.newcomer import read_newcomer
 from fairsilo.data.synthetic import check_synthetic, leaving, like, make_synthetic
 from fairsilo.engine.blueprint import Blueprint, ModelMaker
 from fairsilo.engine.features import Shelf
-from fairsilo.errors import FairsiloError
+from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods import catalogue
 from fairsilo.methods.text import method as method_of
 from fairsilo.methods.text import references, text_of
 from fairsilo.models import registry
 from fairsilo.runs.engines import engine_kind
+from fairsilo.tasks.options import Options
 from fairsilo.tasks.registry import task_of
 
 
@@ -199,7 +200,7 @@ def plan_of(experiment: Experiment, roster: Roster, objects: Objects | None = No
     return Blueprint(
         method=objects.method(experiment.method),
         model=objects.model or experiment.model,
-        task=task_of(roster.task, len(roster.classes), experiment.evaluate.metric),
+        task=task_of(roster.task, len(roster.classes), experiment.evaluate.metric, options_of(experiment, roster)),
         classes=roster.classes,
         silos=roster.names,
         channels=roster.shape[0] if roster.shape else 1,
@@ -211,6 +212,41 @@ def plan_of(experiment: Experiment, roster: Roster, objects: Objects | None = No
         precision=experiment.engine.precision,
         threads=experiment.engine.threads,
     )
+
+
+def options_of(experiment: Experiment, roster: Roster) -> Options:
+    """How the task's loss is computed, with the weights of classes that the settings or the silos' counts give."""
+    chosen = experiment.task
+    return Options(
+        loss="" if chosen.loss == "auto" else chosen.loss,
+        weights=_class_weights(chosen.class_weights, roster),
+        gamma=chosen.gamma,
+        smoothing=chosen.smoothing,
+        offset=chosen.offset,
+        scale=chosen.scale,
+    )
+
+
+def _class_weights(given: str | None, roster: Roster) -> tuple[float, ...]:
+    if given is None:
+        return ()
+    if not roster.classes:
+        raise FairsiloError(f"task.class_weights={given} is for data with classes, which {roster.name} have not")
+    if given != INVERSE:
+        named = named_numbers("task.class_weights", given, CLASS_WEIGHTS)
+        for name in named:
+            if name not in roster.classes:
+                raise FairsiloError(
+                    f"task.class_weights names {name!r}, which is no class{nearest(name, roster.classes)}"
+                )
+        return tuple(named.get(name, 1.0) for name in roster.classes)
+    counted = [member.trained for member in roster.silos]
+    if not all(counted):
+        raise FairsiloError("task.class_weights=inverse needs the silos' counts of each class, and this task has none")
+    totals = [sum(column) for column in zip(*counted, strict=True)]
+    shares = [1 / total if total else 0.0 for total in totals]
+    mean = sum(shares) / sum(total > 0 for total in totals)
+    return tuple(share / mean for share in shares)
 
 
 def sizes_of(plan: Blueprint) -> dict[str, int]:

@@ -207,12 +207,13 @@ class Trained:
             which: A silo's `best` model by its validation data, or its `last`.
 
         Returns:
-            Probabilities, N x classes, on the CPU.
+            On the CPU: probabilities (N x classes, of masks N x classes x height x width), or N numbers.
 
         Raises:
             FairsiloError: The images have another shape, or there is no such model.
         """
-        return torch.cat([output.prediction.softmax(1) for output in self._outputs(images, silo, which)]).cpu()
+        predicted = self.plan.task.predicted
+        return torch.cat([predicted(output.prediction) for output in self._outputs(images, silo, which)]).cpu()
 
     def attention(self, images: Tensor) -> Tensor | None:
         """How much each silo's adapter counts in the joint answer of FedAG's global model.

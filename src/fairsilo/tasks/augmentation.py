@@ -25,14 +25,14 @@ def draws(kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generato
     return found
 
 
-def augmented(images: Tensor, drawn: Mapping[str, Tensor]) -> Tensor:
-    """Crops after padding by an eighth, and mirror images, as they were drawn."""
+def augmented(images: Tensor, drawn: Mapping[str, Tensor], fill: float = -1.0) -> Tensor:
+    """Crops after padding by an eighth with `fill`, and mirror images, as they were drawn."""
     count, _, height, width = images.shape
     if "shifts" in drawn:
         down, right = drawn["shifts"].unsqueeze(-1).unbind(1)
         rows = down + torch.arange(height, device=images.device)
         columns = right + torch.arange(width, device=images.device)
-        padded = F.pad(images, [margin_of(height)] * 4, value=-1.0).permute(0, 2, 3, 1)
+        padded = F.pad(images, [margin_of(height)] * 4, value=fill).permute(0, 2, 3, 1)
         sample = torch.arange(count, device=images.device)[:, None, None]
         images = padded[sample, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
     if "mirrored" in drawn:

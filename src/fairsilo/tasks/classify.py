@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -12,20 +13,37 @@ from torch import Tensor
 
 from fairsilo.core.task import Ending, Measure, Metric
 from fairsilo.tasks.augmentation import augmented, draws
+from fairsilo.tasks.losses import entropies, focal
+from fairsilo.tasks.options import Options
 
 METRICS = (
     Metric("accuracy", "share of samples whose class is predicted"),
     Metric("balanced-accuracy", "mean over the classes present in the samples of the share predicted of each"),
-)
+    Metric("macro-f1", "mean over the classes present of 2 right / (samples + predictions) of each"),
+    Metric("sensitivity", "share of the second of two classes that is found; of more the mean over those present"),
+    Metric("specificity", "share of the first of two classes that is found; of more the mean over those present of the "
+           "share of all others that is not taken for it"),
+    Metric("auroc", "area under the curve of true against false positives, from scores in hundredths; of several "
+           "classes the mean of each against the others"),
+    Metric("ece", "expected calibration error: how far confidence is from accuracy, over 15 bins", False),
+)  # fmt: skip
+LOSSES = ("cross-entropy", "focal")
+BINS = 15  # of confidence
+STEPS = 100  # of scores
+LARGEST = 64  # classes whose confusion is kept: its size is their square
 
 
 @dataclass(frozen=True)
 class Classify:
-    """Cross-entropy; accuracy, and balanced accuracy over the classes that the samples have."""
+    """Cross-entropy or focal loss; accuracy and what else a confusion matrix, confidence and scores tell."""
 
     classes: int
     metric: str = "accuracy"  # the name of the one that is reported
+    options: Options = field(default_factory=Options)
     name: str = "classify"
+
+    def __post_init__(self) -> None:
+        self.options.chosen(self.name, LOSSES, weights=LOSSES, gamma=("focal",), smoothing=("cross-entropy",))
 
     @property
     def output(self) -> Ending:
@@ -37,37 +55,82 @@ class Classify:
 
     @property
     def reported(self) -> Metric:
-        return next(one for one in METRICS if one.name == self.metric)
+        return next(one for one in self.metrics if one.name == self.metric)
 
     @property
     def guess(self) -> float:
         """The loss of saying that all classes are equally likely."""
+        if self.options.loss == "focal":
+            mean = sum(self.options.weights) / self.classes if self.options.weights else 1.0
+            return mean * math.pow(1 - 1 / self.classes, self.options.gamma) * math.log(self.classes)
         return math.log(self.classes)
 
     @property
     def per_class(self) -> tuple[str, ...]:
-        return ("samples", "right")
+        return ("samples", "right", "predicted")
 
+    @property
+    def per_pair(self) -> tuple[str, ...]:
+        return ("confusion",) if self.classes <= LARGEST else ()
+
+    # -------------------------------------------------------------------------------------------------------- training
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(prediction, targets)
+        chosen = self.options
+        if chosen.loss == "focal":
+            return focal(prediction, targets, chosen.weights, chosen.gamma).mean()
+        if not chosen.weights:
+            return F.cross_entropy(prediction, targets, label_smoothing=chosen.smoothing)
+        losses, counts = entropies(prediction, targets, chosen.weights, chosen.smoothing)
+        return losses.sum() / counts.sum()
+
+    def predicted(self, prediction: Tensor) -> Tensor:
+        """Probabilities."""
+        return prediction.softmax(1)
+
+    # ------------------------------------------------------------------------------------------------------- measuring
+    @cached_property
+    def _parts(self) -> tuple[int, ...]:
+        """The lengths of what a tally holds: losses and their counts, confusion, calibration, scores."""
+        return 2, self.classes**2, 3 * BINS, 2 * STEPS * self.classes
 
     def tally(self, prediction: Tensor, targets: Tensor) -> Tensor:
-        """Loss sum, then right answers and samples per class, in float64: tallies of batches add up."""
-        losses = F.cross_entropy(prediction.double(), targets, reduction="none")
-        right = (prediction.argmax(1) == targets).double()
-        member = F.one_hot(targets, self.classes).double()
-        return torch.cat([losses.sum().reshape(1), right @ member, member.sum(0)])
+        """Sums in float64: tallies of batches add up."""
+        scores = prediction.double()
+        if self.options.loss == "focal":
+            losses = focal(scores, targets, self.options.weights, self.options.gamma)
+            counts = torch.ones_like(losses)
+        else:
+            losses, counts = entropies(scores, targets, self.options.weights, self.options.smoothing)
+        shares = scores.softmax(1)
+        answer = prediction.argmax(1)
+        return torch.cat(
+            [
+                torch.stack([losses.sum(), counts.sum()]),
+                torch.bincount(targets * self.classes + answer, minlength=self.classes**2).double(),
+                calibration(shares.amax(1), answer == targets),
+                histograms(shares, targets),
+            ]
+        )
 
     def measure(self, tally: Tensor) -> Measure:
-        right, count = tally[1 : 1 + self.classes], tally[1 + self.classes :]
-        samples, present = count.sum(), count > 0
-        metrics = {
-            "accuracy": float(right.sum() / samples),
-            "balanced-accuracy": float((right[present] / count[present]).mean()),
+        losses, confusion, certainty, scores = torch.split(tally.cpu(), list(self._parts))
+        table = confusion.view(self.classes, self.classes)
+        samples, right, said = table.sum(1), table.diag(), table.sum(0)
+        metrics = from_confusion(table)
+        area = auroc(scores.view(self.classes, 2, STEPS))
+        if area is not None:
+            metrics["auroc"] = area
+        metrics["ece"] = calibration_error(certainty)
+        per_class = {
+            "samples": tuple(samples.tolist()),
+            "right": tuple(right.tolist()),
+            "predicted": tuple(said.tolist()),
         }
-        per_class = {"samples": tuple(count.tolist()), "right": tuple(right.tolist())}
-        return Measure(float(tally[0] / samples), metrics[self.metric], int(samples), metrics, per_class)
+        per_pair = {"confusion": tuple(map(tuple, table.tolist()))} if self.per_pair else {}
+        found = float(losses[0] / losses[1])
+        return Measure(found, metrics[self.metric], int(samples.sum()), metrics, per_class, per_pair)
 
+    # ------------------------------------------------------------------------------------------------------------ data
     def strata(self, targets: Tensor) -> Tensor:
         return targets
 
@@ -90,3 +153,56 @@ class Classify:
 
     def caption(self, target: Tensor, classes: Sequence[str]) -> str:
         return classes[int(target)]
+
+
+def from_confusion(table: Tensor) -> dict[str, float]:
+    """What a confusion matrix (true x predicted) tells; of classes that no sample has nothing can be told."""
+    samples, right, said = table.sum(1), table.diag(), table.sum(0)
+    total, present = samples.sum(), samples > 0
+    found = right[present] / samples[present]
+    others, falsely = (total - samples)[present], (said - right)[present]
+    metrics = {
+        "accuracy": float(right.sum() / total),
+        "balanced-accuracy": float(found.mean()),
+        "macro-f1": float((2 * right / (samples + said).clamp(min=1))[present].mean()),
+        "sensitivity": float(found.mean()),
+    }
+    if (others > 0).any():
+        metrics["specificity"] = float((1 - falsely / others)[others > 0].mean())
+    if len(table) == 2:  # the second class is the finding, the first its absence
+        shares = right / samples
+        for name, number in (("sensitivity", 1), ("specificity", 0)):
+            metrics.pop(name, None)
+            if present[number]:
+                metrics[name] = float(shares[number])
+    return metrics
+
+
+def calibration(confidence: Tensor, right: Tensor) -> Tensor:
+    """For each bin of confidence: samples, the sum of their confidence, right answers."""
+    place = (confidence * BINS).long().clamp(0, BINS - 1)
+    counted = [torch.ones_like(confidence), confidence, right.double()]
+    return torch.cat([torch.bincount(place, one, minlength=BINS).double() for one in counted])
+
+
+def calibration_error(sums: Tensor) -> float:
+    samples, confidence, right = sums.view(3, BINS)
+    return float((confidence - right).abs().sum() / samples.sum())
+
+
+def histograms(shares: Tensor, targets: Tensor) -> Tensor:
+    """How often each class gets each score, from samples of other classes and from its own."""
+    classes = shares.shape[1]
+    place = (shares * STEPS).long().clamp(0, STEPS - 1)
+    own = F.one_hot(targets, classes)
+    rows = 2 * torch.arange(classes, device=shares.device) + own
+    return torch.bincount((rows * STEPS + place).flatten(), minlength=2 * classes * STEPS).double()
+
+
+def auroc(counts: Tensor) -> float | None:
+    """The mean area over the classes that some samples have and some have not; equal scores count half."""
+    others, own = counts.unbind(1)
+    below = others.cumsum(1) - others
+    wins = (own * (below + others / 2)).sum(1)
+    pairs = own.sum(1) * others.sum(1)
+    return float((wins / pairs)[pairs > 0].mean()) if (pairs > 0).any() else None

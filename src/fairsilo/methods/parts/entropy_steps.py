@@ -26,6 +26,8 @@ class EntropySteps(Part):
         formula="gamma, beta <- Adam on mean_x H(softmax f(x)), batch by batch",
     )
 
+    needs = frozenset({"class-predictions"})
+
     adapt_lr: float = setting(1e-3, "of Adam, at test time", low=0, open_low=True)
     adapt_batch: int = setting(64, "images a step when adapting", low=2)
 

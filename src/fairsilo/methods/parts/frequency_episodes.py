@@ -1,7 +1,7 @@
 """ELCFS (Liu et al., CVPR 2021). Differs from FedAvg by episodes: a step on the silo's images must also help on the
 same images in another silo's style, which is the low-frequency amplitude of one of its images.
 
-First order. The paper's contrast of contours is for segmentation and is not here.
+First order. Of masks, contours and what surrounds them must also stay apart in every style.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ from fairsilo.config import setting
 from fairsilo.core.attachments import Sends
 from fairsilo.core.local import correct, descend, gradient
 from fairsilo.core.messages import Message
+from fairsilo.core.output import Output, features_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo, prepare
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.spectra import amplitude, non_negative, window, window_sizes, with_low_amplitude
+from fairsilo.methods.contours import contour_contrast
+from fairsilo.methods.spectra import amplitude, non_negative, restyled, window, window_sizes
+
+BANK = "once, the low-frequency amplitudes of some of its training images, which go to every silo"
+RAW = "frequency-episodes.raw"  # in a restyled batch: the images as they were
 
 
 @dataclass(frozen=True)
@@ -31,23 +36,17 @@ class FrequencyEpisodes(Part):
     about = About(
         paper="Liu et al., FedDG: Federated Domain Generalization via Episodic Learning, CVPR 2021",
         formula="A' = r A + (1 - r) A_other at low frequencies;  w <- w - eta (g(w; x) + g(w - a clip(g(w; x)); x'))",
-        sends=(
-            Sends(
-                "amplitudes",
-                "once, the low-frequency amplitudes of some of its training images, which go to every silo",
-                ("images", "channels", "rows", "columns"),
-                "float",
-                exchange="share",
-            ),
-        ),
+        sends=(Sends("amplitudes", BANK, ("images", "channels", "rows", "columns"), "float", exchange="share"),),
         keeps=("the bank of amplitudes at the server",),
     )
-    needs = frozenset({"classification", "raw-images"})
+    needs = frozenset({"image-task", "raw-images"})
 
     window: float = setting(0.1, "half-size of the window as a share of the image", low=0, high=0.5)
     bank: int = setting(32, "images a silo whose amplitudes are shared", low=1)
     inner_lr: float = setting(1e-3, "of the step inside an episode", low=0)
     inner_clip: float = setting(100.0, "bound of each entry of the inner gradient", low=0, open_low=True)
+    contrast: float = setting(0.1, "weight of the contrast of contours", low=0, rare="in segmentation")
+    temperature: float = setting(0.05, "of that contrast", low=0, open_low=True, rare="in segmentation")
 
     def sizes(self, known: Mapping[str, int]) -> dict[str, int]:
         return window_sizes(known, self.window)
@@ -89,17 +88,23 @@ class FrequencyEpisodes(Part):
         with torch.no_grad():
             silo.parameters.sub_(fast)
         with silo.model.keeping_statistics():
-            gradient(silo, replace(batch, inputs=self._restyled(silo, batch)), corrections=False)
+            other = replace(batch, inputs=self._restyled(silo, batch), extra={RAW: batch.inputs})
+            gradient(silo, other, corrections=False)
         with torch.no_grad():
             silo.parameters.add_(fast)
         silo.model.gradients += inner
         correct(silo)
         return loss
 
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        if silo.task.name != "segment" or RAW not in batch.extra or not self.contrast:
+            return loss
+        raw, other = features_in(silo.forward(batch.extra[RAW])), features_in(output)
+        return loss + self.contrast * contour_contrast(raw, other, batch.targets, self.temperature)
+
     def _restyled(self, silo: Silo, batch: Batch) -> Tensor:
-        bank, images = silo.message.tensors.get(f"{self.name}.bank"), batch.inputs
+        bank = silo.message.tensors.get(f"{self.name}.bank")
         if bank is None:
-            return images
-        other = bank.to(images.device, images.dtype)[batch.extra[f"{self.name}.chosen"]]
-        own = batch.extra[f"{self.name}.own"].to(images.dtype)
-        return 2 * with_low_amplitude(non_negative(images), other, self.window, own) - 1
+            return batch.inputs
+        chosen, own = (batch.extra[f"{self.name}.{key}"] for key in ("chosen", "own"))
+        return restyled(batch.inputs, bank.to(batch.inputs)[chosen], self.window, own)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fairsilo.config import setting
 from fairsilo.core.messages import Message
-from fairsilo.core.output import Output
+from fairsilo.core.output import Output, features_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.methods.clips import require_vit
@@ -68,10 +68,8 @@ class GroupPrompts(Part):
             module = silo.model.module
             assert isinstance(module, GroupedVit)
             return loss + silo.task.loss(module.uncustomised(batch.inputs), batch.targets)
-        received = silo.reference(batch.inputs, silo.start).features
-        previous = silo.reference(batch.inputs, before).features
-        assert received is not None
-        assert previous is not None
+        received = features_in(silo.reference(batch.inputs, silo.start))
+        previous = features_in(silo.reference(batch.inputs, before))
         return loss + self.terms(output, known, received, previous, silo.round / silo.rounds)
 
     def finish(self, silo: Silo, update: Message) -> None:
@@ -82,7 +80,6 @@ class GroupPrompts(Part):
         gc_weight, ra_weight, ra_temperature = self.gc_weight, self.ra_weight, self.temperature
         if self.variant == "released":
             gc_weight, ra_weight, ra_temperature = 0.1 * (0.5 + 0.5 * progress), 0.05, 1.0
-        assert output.features is not None
         groups = group_contrast(output.extra[PROMPT], known, self.temperature, self.similarity)
-        features = feature_contrast(output.features, received, previous, ra_temperature, self.similarity)
+        features = feature_contrast(features_in(output), received, previous, ra_temperature, self.similarity)
         return gc_weight * groups.mean() + ra_weight * features.mean()

@@ -21,6 +21,7 @@ from fairsilo.core.samples import BLOCK
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo, prepare
 from fairsilo.errors import FairsiloError
+from fairsilo.methods.mixing import mixing_terms
 
 MEANS = "once, means of groups of its training images and of their labels, which go to every silo"
 
@@ -99,12 +100,3 @@ class MeanMixing(Part):
         plain = silo.task.loss(output.prediction, batch.targets)
         terms = mixing_terms(plain, output.prediction, batch.inputs, bank[drawn], labels, self.lam)
         return loss - plain + terms[0] + terms[1] + terms[2]  # whatever other parts added stays as it was
-
-
-def mixing_terms(
-    loss: Tensor, prediction: Tensor, scaled: Tensor, mean_inputs: Tensor, mean_labels: Tensor, lam: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """FedMix's three terms from the plain loss; `scaled` is (1-lam) x, the input the prediction was made from."""
-    first = (1 - lam) * loss
-    (slope,) = torch.autograd.grad(first, scaled, create_graph=True)
-    return first, lam * F.cross_entropy(prediction, mean_labels), lam * (slope * mean_inputs).sum()

@@ -78,4 +78,6 @@ class MetaLearning(Part):
             return
         if len(silo.data.train) < 2:
             raise ValueError("one training sample has no halves, so nothing would be trained; set batches=two")
-        yield from map(halves, silo.batches())
+        # halves of one sample are dropped as a trailing batch of one is, unless all batches are so small
+        least = min(4, silo.training.batch_size, len(silo.data.train))
+        yield from (halves(batch) for batch in silo.batches() if len(batch.targets) >= least)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fairsilo.config import setting
 from fairsilo.core.local import task_loss
-from fairsilo.core.output import Output
+from fairsilo.core.output import Output, features_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.methods.contrasts import prototype_contrast
@@ -24,7 +24,7 @@ class PrototypeContrast(Part):
         paper="Mu et al., FedProc: Prototypical Contrastive Federated Learning on Non-IID Data, FGCS 2023",
         formula="alpha_t mean_b -log(exp(cos(z, P_y)/T) / sum_c exp(cos(z, P_c)/T)) + (1 - alpha_t) CE",
     )
-    needs = frozenset({"classification", "trained-features", "part:prototypes"})
+    needs = frozenset({"one-class", "trained-features", "part:prototypes"})
 
     temperature: float = setting(1.0, "of the contrast", low=0, open_low=True)
 
@@ -32,8 +32,7 @@ class PrototypeContrast(Part):
         means, known = silo.scratch["prototypes"]
         if means is None:
             return loss
-        assert output.features is not None
         share = 1 - (silo.round - 1) / (silo.rounds - 1) if silo.rounds > 1 else 1.0
-        near = prototype_contrast(output.features, batch.targets, means, known, self.temperature)
+        near = prototype_contrast(features_in(output), batch.targets, means, known, self.temperature)
         plain = task_loss(silo, output, batch)
         return loss + share * (near - plain)  # whatever other parts added stays as it was

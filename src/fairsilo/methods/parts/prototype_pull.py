@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fairsilo.config import setting
-from fairsilo.core.output import Output
+from fairsilo.core.output import Output, features_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import PRIVATE, SHARED, Slot
@@ -27,7 +27,7 @@ class PrototypePull(Part):
         formula="CE + mu mean_b mean_d (z - P_y)^2",
         keeps=("without share_model, its whole model at the silo",),
     )
-    needs = frozenset({"classification", "trained-features", "part:prototypes"})
+    needs = frozenset({"one-class", "trained-features", "part:prototypes"})
 
     mu: float = setting(2.0, "strength of the pull", low=0)
     share_model: bool = setting(True, "average the model too; without, silos exchange prototypes alone")
@@ -43,5 +43,4 @@ class PrototypePull(Part):
         means, known = silo.scratch["prototypes"]
         if means is None:
             return loss
-        assert output.features is not None
-        return loss + self.mu * prototype_distance(output.features, batch.targets, means, known)
+        return loss + self.mu * prototype_distance(features_in(output), batch.targets, means, known)

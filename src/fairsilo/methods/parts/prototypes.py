@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.messages import Message
-from fairsilo.core.output import Output
+from fairsilo.core.output import Output, features_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
@@ -35,7 +35,7 @@ class Prototypes(Part):
         ),
         keeps=("global class prototypes at the server",),
     )
-    needs = frozenset({"classification", "features"})
+    needs = frozenset({"one-class", "features"})
 
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
         message.tensors |= {f"{self.name}.{key}": value for key, value in server.memory.of(self).items()}
@@ -50,8 +50,7 @@ class Prototypes(Part):
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         if batch.last and silo.scratch[f"{self.name}.step"] != silo.steps:  # once a step, however many passes it takes
             silo.scratch[f"{self.name}.step"] = silo.steps
-            assert output.features is not None
-            silo.scratch[f"{self.name}.sums"].add(output.features.detach().flatten(1), batch.targets)
+            silo.scratch[f"{self.name}.sums"].add(features_in(output).detach().flatten(1), batch.targets)
         return loss
 
     def finish(self, silo: Silo, update: Message) -> None:

@@ -1,8 +1,8 @@
 """IOP-FL, outside part (Jiang et al., IEEE TMI 2023): at the unseen silo every convolution becomes a mixture of the
 silos' personal kernels and the global ones, mixed anew for each image by small routers that learn without labels.
 
-For classification: the paper's smoothness term is about segmentation maps, and its rotations and flips change what a
-digit is, so predictions are asked to agree under noise alone. Reported is the last epoch, not the best on test data.
+Masks are also asked to be smooth, and the same after turns and flips; those change what a digit is, so classes must
+agree under noise alone. Reported is the last epoch, not the best on test data.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings, setting
 from fairsilo.core.attachments import WIRE, Sends
@@ -23,6 +23,7 @@ from fairsilo.core.silo import Batches, Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.batch_norms import batch_norms, mean_entropy, require_batch_norms, use_batch_statistics
+from fairsilo.methods.contours import disagreement, roughness
 from fairsilo.models.mixtures import routed
 
 MODELS = "each silo's personal model, to the server and on to unseen silos"
@@ -38,7 +39,7 @@ class RoutedKernels(Part):
         formula="min over routers, gamma, beta: 10 H(f(x)) + 0.1 ||softmax f(x) - softmax f(x + noise)||^2",
         sends=(Sends("model", MODELS, WIRE, exchange="share", optional="the silo has not trained yet"),),
     )
-    needs = frozenset({"classification", "part:trajectory"})
+    needs = frozenset({"image-task", "part:trajectory"})
     does = frozenset({"adapts-once"})
 
     adapt_epochs: int = setting(10, "epochs over the test images", low=1)
@@ -46,6 +47,7 @@ class RoutedKernels(Part):
     adapt_batch: int = setting(32, "images a step when adapting", low=2)
     entropy_weight: float = setting(10.0, "of the mean entropy", low=0)
     consistency_weight: float = setting(0.1, "of the agreement under noise", low=0)
+    smooth_weight: float = setting(0.1, "of the difference between pixels", low=0, rare="in segmentation")
     noise: float = setting(0.1, "standard deviation of the noise; images lie in [-1, 1]", low=0)
 
     def __post_init__(self) -> None:
@@ -78,9 +80,7 @@ class RoutedKernels(Part):
             network.train()
             for inputs in batches(self.adapt_batch):
                 optimizer.zero_grad()
-                clean, noisy = (as_output(network(x)).prediction for x in (inputs, self._noisy(inputs)))
-                agreement = (clean.softmax(1) - noisy.softmax(1)).square().mean()
-                loss = self.entropy_weight * mean_entropy(clean) + self.consistency_weight * agreement
+                loss = self._loss(network, inputs)
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
         use_batch_statistics(network)
@@ -88,5 +88,8 @@ class RoutedKernels(Part):
             for inputs in batches(self.adapt_batch):
                 yield as_output(network(inputs)).prediction
 
-    def _noisy(self, inputs: Tensor) -> Tensor:
-        return inputs + self.noise * torch.randn_like(inputs)
+    def _loss(self, network: nn.Module, inputs: Tensor) -> Tensor:
+        clean, noisy = as_output(network(inputs)).prediction, inputs + self.noise * torch.randn_like(inputs)
+        away = disagreement(lambda x: as_output(network(x)).prediction.softmax(1), noisy, clean.softmax(1))
+        loss = self.entropy_weight * mean_entropy(clean) + self.consistency_weight * away
+        return loss + self.smooth_weight * roughness(clean.softmax(1)) if clean.dim() == 4 else loss

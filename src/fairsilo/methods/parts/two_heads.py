@@ -13,7 +13,7 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import AUXILIARY
-from fairsilo.methods.heads import balanced_softmax, linear_head
+from fairsilo.methods.heads import second_head, shifted
 
 
 @dataclass(frozen=True)
@@ -29,23 +29,24 @@ class TwoHeads(Part):
         keeps=("its second head at the silo",),
         results="personal",
     )
-    needs = frozenset({"classification", "features"})
+    needs = frozenset({"class-predictions", "features"})
 
     stop_gradient: bool = setting(True, "the second head's loss trains that head alone; GRACE's comparison: all of it")
 
     def modules(self, network: nn.Module) -> dict[str, nn.Module]:
-        head = linear_head(self.name, network)
-        return {"head": nn.Linear(head.in_features, head.out_features, bias=head.bias is not None)}
+        return {"head": second_head(self.name, network)}
+
+    def begin(self, silo: Silo) -> None:
+        """How many samples, or pixels, of each class the silo trains on."""
+        labels = silo.data.train.targets.flatten().long()
+        silo.hold(f"{self.name}.counts", torch.bincount(labels, minlength=silo.task.classes))
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         shared, features = output.prediction, output.features
         assert features is not None
-        counts = silo.scratch.get(f"{self.name}.counts")
-        if counts is None:
-            counts = torch.bincount(silo.data.train.targets, minlength=shared.shape[1]).to(shared.device)
-            silo.scratch[f"{self.name}.counts"] = counts
+        balanced = shifted(shared, silo.scratch[f"{self.name}.counts"])
         # what stands there is the plain loss of the shared head: the balanced one takes its place
-        loss = loss - silo.task.loss(shared, batch.targets) + balanced_softmax(shared, batch.targets, counts)
+        loss = loss - silo.task.loss(shared, batch.targets) + silo.task.loss(balanced, batch.targets)
         if self.stop_gradient:
             shared, features = shared.detach(), features.detach()
         own = silo.model.module.get_submodule(f"{AUXILIARY}.{self.name}.head")

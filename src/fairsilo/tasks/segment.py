@@ -1,0 +1,175 @@
+"""Segmentation: one class per pixel; class 0 is the background, the others are structures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairsilo.core.task import Ending, Measure, Metric
+from fairsilo.errors import FairsiloError
+from fairsilo.tasks.augmentation import augmented, draws
+from fairsilo.tasks.losses import SMOOTH, entropies, masks, overlaps, soft_dice
+from fairsilo.tasks.options import Options
+
+METRICS = (
+    Metric("dice", "2 |A B| / (|A| + |B|) of an image, mean over images that show or are said to show a structure, and "
+           "over structures"),
+    Metric("dice-with-background", "the same with the background as one more structure"),
+    Metric("grace-dice", "as GRACE's released code has it: mean over all images and over structures and background, 0 "
+           "where a structure is neither there nor predicted"),
+    Metric("hd95", "95th percentile of the distances between outlines, in pixels; images where one of the two is empty "
+           "are left out", False),
+)  # fmt: skip
+LOSSES = ("ce+dice", "cross-entropy", "dice")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """(cross-entropy + soft Dice) / 2 over all classes; Dice per structure, and HD95 where it is what is reported."""
+
+    classes: int
+    metric: str = "dice"
+    options: Options = field(default_factory=Options)
+    name: str = "segment"
+
+    def __post_init__(self) -> None:
+        weighing = ("ce+dice", "cross-entropy")
+        self.options.chosen(self.name, LOSSES, weights=weighing, smoothing=weighing)
+        if self.metric == "hd95":
+            _distances()
+
+    @property
+    def output(self) -> Ending:
+        return Ending(self.classes, "pixel")
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """HD95 takes long, so it is measured only where it is asked for."""
+        return METRICS if self.metric == "hd95" else METRICS[:-1]
+
+    @property
+    def reported(self) -> Metric:
+        return next(one for one in METRICS if one.name == self.metric)
+
+    @property
+    def guess(self) -> float:
+        """The loss of saying that all classes are equally likely everywhere, half of it the Dice of even areas."""
+        entropy = math.log(self.classes)
+        return {"cross-entropy": entropy, "dice": 1 - 1 / self.classes}.get(
+            self.options.loss, (entropy + 1 - 1 / self.classes) / 2
+        )
+
+    @property
+    def per_class(self) -> tuple[str, ...]:
+        return ("samples", "dice")
+
+    @property
+    def per_pair(self) -> tuple[str, ...]:
+        return ()
+
+    # -------------------------------------------------------------------------------------------------------- training
+    def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        targets = targets.long()
+        losses, counts = entropies(prediction, targets, self.options.weights, self.options.smoothing)
+        areas = overlaps(prediction.softmax(1), masks(targets, self.classes, prediction.dtype))
+        return self._joint(losses.sum() / counts.sum(), soft_dice(*(one.sum(0) for one in areas)))
+
+    def _joint(self, entropy: Tensor, dice: Tensor) -> Tensor:
+        chosen = self.options.loss or LOSSES[0]
+        return {"cross-entropy": entropy, "dice": dice}.get(chosen, (entropy + dice) / 2)
+
+    def predicted(self, prediction: Tensor) -> Tensor:
+        """Probabilities of each pixel."""
+        return prediction.softmax(1)
+
+    # ------------------------------------------------------------------------------------------------------- measuring
+    def tally(self, prediction: Tensor, targets: Tensor) -> Tensor:
+        """Sums in float64; the loss of several batches is that of one large one."""
+        targets, scores = targets.long(), prediction.double()
+        losses, counts = entropies(scores, targets, self.options.weights, self.options.smoothing)
+        true = masks(targets, self.classes, torch.float64)
+        soft = overlaps(scores.softmax(1), true)
+        answer = prediction.argmax(1)
+        said = masks(answer, self.classes, torch.float64)
+        together, predicted, actual = overlaps(said, true)
+        shown = predicted + actual > 0
+        dice = torch.where(shown, 2 * together / (predicted + actual).clamp(min=1), 0.0)
+        released = 2 * together / (predicted + actual + SMOOTH)
+        rows = [*(one.sum(0) for one in (*soft, released, dice, shown.double(), (actual > 0).double()))]
+        rows += self._outlines(said, true)
+        heads = torch.stack([losses.sum(), counts.sum(), scores.new_tensor(float(len(scores)))])
+        return torch.cat([heads, *rows])
+
+    def _outlines(self, said: Tensor, true: Tensor) -> list[Tensor]:
+        """Sums and counts of HD95 of each class, where it is asked for."""
+        if self.metric != "hd95":
+            return []
+        found = _distances()(said, true, include_background=True, percentile=95).to(said)  # B x K
+        known = found.isfinite()
+        return [torch.where(known, found, 0.0).sum(0), known.double().sum(0)]
+
+    def measure(self, tally: Tensor) -> Measure:
+        heads, rows = tally[:3].cpu(), tally[3:].cpu().view(-1, self.classes)
+        together, predicted, true, released, dice, shown, samples = rows[:7]
+        loss = self._joint(heads[0] / heads[1], soft_dice(together, predicted, true))
+        means = dice / shown.clamp(min=1)
+        known = shown > 0
+        metrics = {}
+        for name, first in (("dice", 1), ("dice-with-background", 0)):
+            if known[first:].any():
+                metrics[name] = float(means[first:][known[first:]].mean())
+        metrics["grace-dice"] = float((released / heads[2]).mean())
+        if self.metric == "hd95":
+            distances, known = rows[7:, 1:]
+            if known.any():
+                metrics["hd95"] = float((distances / known)[known > 0].mean())
+        if self.metric not in metrics:
+            raise ValueError(f"{self.metric} is undefined here: no image shows a structure, and none is predicted")
+        per_class = {"samples": tuple(samples.tolist()), "dice": tuple(means.tolist())}
+        return Measure(float(loss), metrics[self.metric], int(heads[2]), metrics, per_class)
+
+    # ------------------------------------------------------------------------------------------------------------ data
+    def strata(self, targets: Tensor) -> Tensor:
+        """Which structures an image shows, as a number with one bit for each."""
+        shown = torch.stack([(targets == one).flatten(1).any(1) for one in range(1, min(self.classes, 32))], 1)
+        return (shown.long() << torch.arange(shown.shape[1])).sum(1)
+
+    def occurrences(self, targets: Tensor) -> Tensor | None:
+        """Images that show each class."""
+        return torch.stack([(targets == one).flatten(1).any(1).sum() for one in range(self.classes)])
+
+    def fault(self, targets: Tensor) -> str | None:
+        if targets.dim() != 3 or targets.is_floating_point():
+            shape = "x".join(map(str, targets.shape[1:])) or "one number"
+            return f"has targets of {shape} for an image; masks are height x width class numbers"
+        low, high = int(targets.min()), int(targets.max())
+        if low < 0 or high >= self.classes:
+            return f"has masks with classes from {low} to {high}, and there are {self.classes}, numbered from 0"
+        return None
+
+    def draws(self, kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
+        return draws(kinds, count, shape, stream)
+
+    def augment(self, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Masks follow their images; what a crop lets in from outside is background."""
+        return augmented(inputs, drawn), augmented(targets.unsqueeze(1), drawn, fill=0).squeeze(1)
+
+    def caption(self, target: Tensor, classes: Sequence[str]) -> str:
+        shown = [name for number, name in enumerate(classes) if number and bool((target == number).any())]
+        return ", ".join(shown) or "no structure"
+
+
+def _distances() -> Any:
+    """MONAI's distances between outlines."""
+    try:
+        from monai import metrics  # slow to import, and an extra
+    except ImportError:
+        raise FairsiloError(
+            "hd95 is computed by MONAI; install it with `pip install 'fairsilo[medical]'`, or report dice"
+        ) from None
+    return metrics.compute_hausdorff_distance  # type: ignore[attr-defined]
