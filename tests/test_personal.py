@@ -104,6 +104,8 @@ def test_fedmtl_hands_each_silo_the_sum_of_the_others(people: Federation) -> Non
     torch.testing.assert_close(message.tensors["multi-task.others"], models["a"] + models["c"])
     own = loop.engine.memory["a"]["silo"]["own"][: len(models["a"])]
     torch.testing.assert_close(models["a"], own, rtol=1e-4, atol=1e-6)
+    newcomer = open_round(loop.server, ["d"], {})["d"]
+    torch.testing.assert_close(newcomer.tensors["multi-task.others"], models["a"] + models["b"] + models["c"])
 
 
 def test_fedper_takes_the_body_and_keeps_the_head(people: Federation) -> None:
@@ -448,6 +450,8 @@ class Headless(nn.Module):
     [
         ("fedper", "the network has no head of its own"),
         ("fedbabu", "the network has no head of its own"),
+        ("fedrep", "the network has no head of its own"),
+        ("fine-tune(finetune_what=head)", "the network has no head of its own"),
         ("fedrod", "needs a network whose attribute `head`"),
         ("tent", "the network has no BatchNorm with running statistics"),
         ("dsbn", "the network has no BatchNorm with running statistics"),

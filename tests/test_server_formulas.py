@@ -74,6 +74,14 @@ def test_afl_uses_the_weights_it_had_and_climbs_afterwards() -> None:
     assert weights(given)[2] == pytest.approx(1 / 3 - 0.2)  # who was away kept the weight it had
 
 
+def test_afl_gives_a_silo_that_comes_later_an_equal_share() -> None:
+    given = Given("afl(step_size=0.1)")
+    given.close({"a": 1.0, "b": 1.0}, a=[1.0] * 4, b=[1.0] * 4)
+    assert weights(given) == pytest.approx([1 / 2] * 2)
+    given.close({}, **{name: [1.0] * 4 for name in "abc"})
+    assert weights(given) == pytest.approx([1 / 3] * 3)
+
+
 def test_afl_can_start_at_the_shares_of_samples() -> None:
     part, server = method("afl(start=samples)").parts[0], Given("afl").server
     messages = [Message({}, {"received.loss": 1.0}) for _ in "abc"]
