@@ -416,6 +416,7 @@ def test_models_a_to_g_are_one_line_each() -> None:
     [
         ("local | faa", {}, "no tensor is shared, so 'fairness-aware' would have no effect"),
         ("fedrep", {"keep_optimizer_state": True}, "starts its optimisers anew each round"),
+        ("fedbabu", {"keep_optimizer_state": True}, "starts its optimisers anew each round"),
         ("pfedme", {"lr_schedule": "cosine", "lr": 0.02}, "a cosine leaves them no learning rate; give inner_lr"),
         ("pfedme", {"lr": 0.2}, "from 2 on its steps diverge"),
         ("ditto | pfedme", {}, "both own the local loop"),
@@ -462,6 +463,17 @@ def test_networks_that_a_method_cannot_use(how: str, sentence: str, people: Fede
     plan: Blueprint = tiny.plan(how, model=lambda *_: Headless())
     with pytest.raises(FairsiloError, match=sentence):
         plan.check(people.roster, False)
+
+
+def test_norms_without_scale_and_shift_leave_tent_nothing_to_train(people: Federation) -> None:
+    def unscaled(classes: int, channels: int) -> nn.Module:
+        network = tiny.TinyNet(classes, channels)
+        network.features[1] = nn.BatchNorm2d(network.features[1].num_features, affine=False)
+        return network
+
+    tiny.plan("dsbn", model=unscaled).check(people.roster, False)
+    with pytest.raises(FairsiloError, match="trains scale and shift of BatchNorm, and the network has none to train"):
+        tiny.plan("tent", model=unscaled).check(people.roster, False)
 
 
 class Occupied(tiny.TinyNet):

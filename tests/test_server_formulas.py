@@ -158,15 +158,16 @@ def test_fednova_by_hand() -> None:
 
 
 def test_a_path_that_goes_backwards_has_no_length() -> None:
-    """lr times mu is 3: two steps go to 1 and back to -1."""
+    """Two steps go to 1 and back: to 0 where lr times mu is 2, to -1 where it is 3."""
     silo = test_silo.made(training=dataclasses.replace(tiny.TRAINING, lr=0.1, momentum=0.0))
     for mu, length in ((0.0, 2.0), (5.0, 1.5)):
         silo.method, silo.steps, update = method(f"fedprox(mu={mu}) | fednova"), 2, Message()
         silo.method.parts[1].finish(silo, update)
         assert update.numbers["normalized-averaging.length"] == length
-    silo.method = method("fedprox(mu=30) | fednova")
-    with pytest.raises(ValueError, match="length -1"):
-        silo.method.parts[1].finish(silo, Message())
+    for mu, length in ((20.0, 0), (30.0, -1)):
+        silo.method = method(f"fedprox(mu={mu}) | fednova")
+        with pytest.raises(ValueError, match=f"has length {length}:"):
+            silo.method.parts[1].finish(silo, Message())
 
 
 def test_the_length_of_a_path_by_hand() -> None:
