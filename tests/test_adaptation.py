@@ -17,7 +17,7 @@ from fairsilo.core.round import open_adaptation
 from fairsilo.core.samples import Split
 from fairsilo.core.silo import Memory, Silo, prepare
 from fairsilo.data.federation import Federation
-from fairsilo.models.mixtures import RoutedConv
+from fairsilo.models.mixtures import RoutedConv, routed
 
 
 def unseen(how: str, people: Federation, **changes: Any) -> Silo:
@@ -137,14 +137,23 @@ def test_a_routed_convolution_mixes_kernels_per_image() -> None:
     torch.manual_seed(0)
     conv = nn.Conv2d(2, 4, 3, stride=2, padding=1, groups=2)
     kernels, biases = torch.randn(3, *conv.weight.shape), torch.randn(3, 4)
-    routed = RoutedConv(conv, kernels, biases).eval()
+    mixture = RoutedConv(conv, kernels, biases).eval()
     x = torch.randn(5, 2, 6, 6)
-    weights = torch.sigmoid(routed.router(x.mean((2, 3))))
+    weights = torch.sigmoid(mixture.router(x.mean((2, 3))))
     expected = [
         F.conv2d(x[i : i + 1], (weights[i].view(-1, 1, 1, 1, 1) * kernels).sum(0), weights[i] @ biases, 2, 1, 1, 2)
         for i in range(5)
     ]
-    torch.testing.assert_close(routed(x), torch.cat(expected))
+    torch.testing.assert_close(mixture(x), torch.cat(expected))
+
+
+def test_a_convolution_without_a_bias_is_routed_too() -> None:
+    kernels = torch.randn(2, 4, 3, 3, 3)
+    (mixture,) = routed(nn.Sequential(nn.Conv2d(3, 4, 3, bias=False)), [{"0.weight": one} for one in kernels])
+    assert isinstance(mixture, RoutedConv)
+    assert torch.equal(mixture.kernels, kernels)
+    assert mixture.biases is None
+    assert mixture(torch.randn(5, 3, 6, 6)).shape == (5, 4, 4, 4)
 
 
 def test_iop_fl_ships_personal_models_to_the_newcomer_and_says_so(people: Federation) -> None:

@@ -312,9 +312,8 @@ def test_class_prompts_are_encoded_once(places: dict[str, str]) -> None:
 
 
 def test_the_shipped_weights_and_their_card_are_packaged() -> None:
-    root = Path(__file__).parent.parent
-    settings = tomllib.loads((root / "pyproject.toml").read_text())
-    package = root / "src" / "fairsilo"
+    settings = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+    package = SHIPPED_CLIP.parents[2]  # as it was imported
     patterns = settings["tool"]["setuptools"]["package-data"]["fairsilo"]
     packaged = {file for pattern in patterns for file in package.glob(pattern)}
     assert SHIPPED_CLIP.parent / "README.md" in packaged
@@ -633,12 +632,13 @@ def test_offsite_tuning_trains_the_ends_and_answers_with_all_blocks(
     assert loop.server.layout.size == sum(p.numel() for layer in (layers[0], layers[5]) for p in layer.parameters())
     assert len(ready.plan.flat().module.clip.pretrained.vision_model.encoder.layers) == 4  # ends and two of four
     assert history.rows[-1]["model"] == "global"
-    for how, sentence in (
-        ("fedot", "leave nothing of the 2 for the middle"),
-        ("fedot(emulator=5)", "the emulator has 5 blocks, and between the ends there are 4"),
+    for how, model, sentence in (
+        ("fedot", "clip", "1 blocks at each end leave nothing of the 2 for the middle"),
+        ("fedot(ends=3)", "deep", "3 blocks at each end leave nothing of the 6 for the middle"),
+        ("fedot(emulator=5)", "deep", "the emulator has 5 blocks, and between the ends there are 4"),
     ):
         with pytest.raises(FairsiloError, match=sentence):
-            tiny.plan(how, model=places["clip" if "nothing" in sentence else "deep"]).flat()
+            tiny.plan(how, model=places[model]).flat()
 
 
 def test_the_server_tunes_the_whole_encoder_not_the_emulator(places: dict[str, str], people8: Federation) -> None:

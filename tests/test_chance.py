@@ -80,6 +80,13 @@ def test_counts_come_from_the_rows_or_from_the_run() -> None:
     assert evaluation_sets(rows({"a": 0.5}), "auroc") == {}
 
 
+def test_the_roster_counts_the_classes_in_everybodys_test_data() -> None:
+    people = tiny.federation()
+    everybody = [*people.silos, *people.unseen]
+    counted = {one.name: tuple(torch.bincount(one.test.targets, minlength=3).tolist()) for one in everybody}
+    assert people.roster.tested == counted
+
+
 def test_a_real_run_knows_what_guessing_reaches(tmp_path: Path) -> None:
     import fairsilo
 

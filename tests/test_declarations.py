@@ -194,7 +194,13 @@ def test_shapes_in_words_are_those_of_the_model_and_the_data() -> None:
     assert flaw(table, torch.zeros(2, 0, dtype=double), classes=2) is not None
     assert flaw(table, torch.zeros(2, 7), classes=2) == "malformed: x is of type torch.float32"
     assert flaw(dataclasses.replace(table, dtype="float"), torch.zeros(2, 7), classes=2) is None
-    assert flaw(Sends("x", shape=(2,), dtype="int"), torch.zeros(2)) == "malformed: x is of type torch.float32"
+    assert flaw(table, torch.zeros(2, 7, 1, dtype=double), classes=2) == (
+        "malformed: x has the shape 2x7x1 where 2xfeatures was expected"
+    )
+    whole = Sends("x", shape=(2,), dtype="int")
+    assert flaw(whole, torch.zeros(2, dtype=torch.long)) is None
+    for wrong in (torch.float32, torch.complex64, torch.bool):
+        assert flaw(whole, torch.zeros(2, dtype=wrong)) == f"malformed: x is of type {wrong}"
 
 
 def test_a_free_size_is_the_same_within_a_reply() -> None:

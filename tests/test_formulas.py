@@ -14,14 +14,14 @@ from torch import Tensor, nn
 import test_adaptation
 import test_silo
 import tiny
-from fairsilo.core.local import correct, descend
+from fairsilo.core.local import correct, descend, gradient
 from fairsilo.core.messages import MODEL, Message, Request
 from fairsilo.core.method import Method
 from fairsilo.core.output import Output
 from fairsilo.core.part import Part
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.server import Updates
-from fairsilo.core.silo import Memory, Silo
+from fairsilo.core.silo import Batch, Memory, Silo
 from fairsilo.core.vectors import FlatModel, Layout
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
@@ -349,6 +349,19 @@ def test_the_norm_of_a_gradient_is_bounded_where_asked(bound: float | None, expe
     silo.model.gradients[0], silo.model.gradients[-1] = 3.0, 4.0
     correct(silo)
     assert (float(silo.model.gradients[0]), float(silo.model.gradients[-1])) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_the_loss_that_is_reported_is_the_mean_over_the_steps(batches: int) -> None:
+    silo, losses = test_silo.made(8 * batches), []
+
+    def step(silo: Silo, batch: Batch) -> Tensor:
+        losses.append(gradient(silo, batch))
+        return losses[-1]
+
+    found = descend(silo, step)
+    assert len(losses) == batches
+    assert float(found) == pytest.approx(float(sum(losses)) / batches)
 
 
 def test_the_emulator_of_fedot_keeps_both_ends_of_the_middle() -> None:

@@ -219,6 +219,11 @@ def test_schedules_at_the_first_round(schedule: str, expected: float) -> None:
     assert step_at(0.2, schedule, 0, 5) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(("schedule", "expected"), [("released", 0.16), ("linear", 0.12), ("constant", 0.2)])
+def test_schedules_at_a_later_round(schedule: str, expected: float) -> None:
+    assert step_at(0.2, schedule, 2, 5) == pytest.approx(expected)
+
+
 def test_two_tiny_gap_changes_fall_back_to_ga() -> None:
     """algorithms.md 5.1: gap changes of 1e-6 on two of four silos would give weights in the thousands."""
     weights = torch.full((4,), 0.25).double()

@@ -151,3 +151,9 @@ def test_a_silo_with_one_sample_says_so_instead_of_training_nothing() -> None:
     failure = history.rounds[0]["failures"][0]
     assert failure["silo"] == "b"
     assert "one training sample has no halves" in failure["detail"]
+
+
+def test_two_samples_are_two_halves() -> None:
+    silo = silo_of("per-fedavg", tiny.federation({"a": 2, "b": 18, "c": 30}))
+    ((one, other),) = silo.method.parts[0]._pairs(silo)
+    assert {*one.indices.tolist(), *other.indices.tolist()} == {0, 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 
@@ -9,12 +10,15 @@ import pytest
 
 import tiny
 from fairsilo.core.method import Method
+from fairsilo.core.part import Part
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.catalogue import CATALOGUE, ENTRIES, entry
 from fairsilo.methods.parts.consistency_mask import ConsistencyMask
 from fairsilo.methods.parts.distance_weights import DistanceWeights
 from fairsilo.methods.parts.proximal import Proximal
 from fairsilo.methods.text import method
+
+PARTS = tuple(dict.fromkeys(part for one in ENTRIES for part in one.parts))
 
 
 def refused(text: str) -> str:
@@ -106,6 +110,13 @@ def test_a_setting_out_of_range_is_refused_with_the_range(text: str, sentence: s
     assert refused(text) == sentence
 
 
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_every_part_checks_its_settings(part: type[Part]) -> None:
+    for item in dataclasses.fields(part):
+        with pytest.raises(FairsiloError, match=rf"^{part.name}\.{item.name} is \[None\]; it must be"):
+            part(**{item.name: [None]})
+
+
 def test_weights_that_would_have_no_effect_are_refused() -> None:
     for text in ("q-ffl | ga", "ga | q-ffl", "faa | q-ffl", "q-ffl | fael", "afl | term"):
         assert "both decide the aggregation weights" in refused(text)
@@ -195,6 +206,8 @@ def test_every_method_describes_itself_in_json(name: str) -> None:
         ("fedyogi", False, "global"),
         ("pfedme", False, "personal"),
         ("fedavg-ft", False, "global"),
+        ("fedproto", True, "global"),
+        ("fedproto(share_model=false)", True, "personal"),
         ("fedmtl", False, "personal"),
         ("fedmtl(regularizer=true)", True, "personal"),
         ("iop-fl", False, "personal"),

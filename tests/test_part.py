@@ -341,7 +341,7 @@ def frozen_body(classes: int, channels: int) -> tiny.TinyNet:
     return network
 
 
-@pytest.mark.parametrize("how", ["only-da", "only-da(align=adversarial)", "moon", "fedproto"])
+@pytest.mark.parametrize("how", ["only-da", "only-da(align=adversarial)", "moon", "fedproto", "fedbabu", "fedrep"])
 def test_what_moves_features_is_refused_on_a_frozen_body(how: str) -> None:
     people = tiny.federation().roster
     tiny.plan(how).check(people, server_data=False)

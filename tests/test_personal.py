@@ -104,6 +104,8 @@ def test_fedmtl_hands_each_silo_the_sum_of_the_others(people: Federation) -> Non
     torch.testing.assert_close(message.tensors["multi-task.others"], models["a"] + models["c"])
     own = loop.engine.memory["a"]["silo"]["own"][: len(models["a"])]
     torch.testing.assert_close(models["a"], own, rtol=1e-4, atol=1e-6)
+    newcomer = open_round(loop.server, ["d"], {})["d"]
+    torch.testing.assert_close(newcomer.tensors["multi-task.others"], models["a"] + models["b"] + models["c"])
 
 
 def test_fedper_takes_the_body_and_keeps_the_head(people: Federation) -> None:
@@ -414,6 +416,7 @@ def test_models_a_to_g_are_one_line_each() -> None:
     [
         ("local | faa", {}, "no tensor is shared, so 'fairness-aware' would have no effect"),
         ("fedrep", {"keep_optimizer_state": True}, "starts its optimisers anew each round"),
+        ("fedbabu", {"keep_optimizer_state": True}, "starts its optimisers anew each round"),
         ("pfedme", {"lr_schedule": "cosine", "lr": 0.02}, "a cosine leaves them no learning rate; give inner_lr"),
         ("pfedme", {"lr": 0.2}, "from 2 on its steps diverge"),
         ("ditto | pfedme", {}, "both own the local loop"),
@@ -448,6 +451,8 @@ class Headless(nn.Module):
     [
         ("fedper", "the network has no head of its own"),
         ("fedbabu", "the network has no head of its own"),
+        ("fedrep", "the network has no head of its own"),
+        ("fine-tune(finetune_what=head)", "the network has no head of its own"),
         ("fedrod", "needs a network whose attribute `head`"),
         ("tent", "the network has no BatchNorm with running statistics"),
         ("dsbn", "the network has no BatchNorm with running statistics"),
@@ -458,6 +463,17 @@ def test_networks_that_a_method_cannot_use(how: str, sentence: str, people: Fede
     plan: Blueprint = tiny.plan(how, model=lambda *_: Headless())
     with pytest.raises(FairsiloError, match=sentence):
         plan.check(people.roster, False)
+
+
+def test_norms_without_scale_and_shift_leave_tent_nothing_to_train(people: Federation) -> None:
+    def unscaled(classes: int, channels: int) -> nn.Module:
+        network = tiny.TinyNet(classes, channels)
+        network.features[1] = nn.BatchNorm2d(network.features[1].num_features, affine=False)
+        return network
+
+    tiny.plan("dsbn", model=unscaled).check(people.roster, False)
+    with pytest.raises(FairsiloError, match="trains scale and shift of BatchNorm, and the network has none to train"):
+        tiny.plan("tent", model=unscaled).check(people.roster, False)
 
 
 class Occupied(tiny.TinyNet):

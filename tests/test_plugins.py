@@ -23,8 +23,9 @@ from fairsilo.data.dataset import UNDECIDED, Dataset, Domain
 from fairsilo.data.federation import Federation
 from fairsilo.engine.processes import packed
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.catalogue import CATALOGUE
+from fairsilo.methods.catalogue import CATALOGUE, Entry
 from fairsilo.methods.others import all_entries, entry_of
+from fairsilo.methods.parts.proximal import Proximal
 from fairsilo.methods.text import method
 from fairsilo.models.registry import build
 from fairsilo.runs.setup import read_experiment
@@ -32,6 +33,7 @@ from fairsilo.tasks.classify import Classify
 from fairsilo.tasks.registry import task_of
 
 ROOT = Path(__file__).resolve().parent.parent
+DAMPED = Entry("damped", "Damped", "A weak pull.", (Proximal,), settings={"mu": 0.5})
 SMALL: dict[str, Any] = {"rounds": 1, "epochs": 1, "batch_size": 8, "engine": {"name": "sequential"}}
 PACKAGE = """
 from dataclasses import dataclass
@@ -121,6 +123,12 @@ def test_everything_of_an_installed_package_is_found_by_its_name(theirs: None) -
     assert not torch.equal(found.domains["far"].inputs, load(name="scans", size=12, seed=5).domains["far"].inputs)
     assert task_of("sorting", 3).reported.name == "balanced-accuracy"
     assert task_of("sorting", 3, "accuracy").reported.name == "accuracy"
+
+
+def test_an_entry_of_another_package_is_made_as_one_of_the_catalogue(theirs: None) -> None:
+    assert method("test_plugins:DAMPED").parts == (Proximal(mu=0.5),)
+    assert method("test_plugins:DAMPED(mu=2)").parts == (Proximal(mu=2.0),)
+    assert sentence(lambda: method("halved(mu=2)")) == "halved has no setting 'mu'; known: factor"
 
 
 def test_a_package_cannot_take_a_name_of_the_catalogue(theirs: None) -> None:

@@ -13,9 +13,9 @@ from fairsilo.config import TrainSettings, as_dict, experiment, lr_factors
 from fairsilo.core.local import gradient
 from fairsilo.core.messages import MODEL, Message, Request
 from fairsilo.core.optimizers import make_optimizer, plain_step, virtual_step
-from fairsilo.core.rates import factor_of
+from fairsilo.core.rates import check_rates, factor_of
 from fairsilo.core.silo import Memory, Silo
-from fairsilo.core.vectors import PARAMETER, Slot
+from fairsilo.core.vectors import PARAMETER, Layout, Slot
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
 
@@ -172,3 +172,11 @@ def test_a_name_that_no_tensor_has_is_refused_with_those_there_are(people: Feder
     for name in ("prompts", "norm", "features.1.running_mean"):  # a group that is not there; a buffer is not trained
         with pytest.raises(FairsiloError, match=r"groups: batch-norm, body, head; tensors: .*head.weight"):
             tiny.plan("fedavg", dataclasses.replace(tiny.TRAINING, lr_groups=f"{name}=10")).check(people.roster, False)
+
+
+@pytest.mark.parametrize(("count", "end"), [(3, "t0, t1, t2"), (40, "t38, t39"), (41, "t38, t39, ...")])
+def test_the_first_forty_names_are_listed(count: int, end: str) -> None:
+    layout = Layout([Slot(f"t{number}", (1,), PARAMETER) for number in range(count)], torch.float32)
+    with pytest.raises(FairsiloError) as refusal:
+        check_rates(layout, TrainSettings(lr_groups="prompts=10"))
+    assert str(refusal.value).endswith(end)

@@ -74,6 +74,14 @@ def test_afl_uses_the_weights_it_had_and_climbs_afterwards() -> None:
     assert weights(given)[2] == pytest.approx(1 / 3 - 0.2)  # who was away kept the weight it had
 
 
+def test_afl_gives_a_silo_that_comes_later_an_equal_share() -> None:
+    given = Given("afl(step_size=0.1)")
+    given.close({"a": 1.0, "b": 1.0}, a=[1.0] * 4, b=[1.0] * 4)
+    assert weights(given) == pytest.approx([1 / 2] * 2)
+    given.close({}, **{name: [1.0] * 4 for name in "abc"})
+    assert weights(given) == pytest.approx([1 / 3] * 3)
+
+
 def test_afl_can_start_at_the_shares_of_samples() -> None:
     part, server = method("afl(start=samples)").parts[0], Given("afl").server
     messages = [Message({}, {"received.loss": 1.0}) for _ in "abc"]
@@ -150,15 +158,16 @@ def test_fednova_by_hand() -> None:
 
 
 def test_a_path_that_goes_backwards_has_no_length() -> None:
-    """lr times mu is 3: two steps go to 1 and back to -1."""
+    """Two steps go to 1 and back: to 0 where lr times mu is 2, to -1 where it is 3."""
     silo = test_silo.made(training=dataclasses.replace(tiny.TRAINING, lr=0.1, momentum=0.0))
     for mu, length in ((0.0, 2.0), (5.0, 1.5)):
         silo.method, silo.steps, update = method(f"fedprox(mu={mu}) | fednova"), 2, Message()
         silo.method.parts[1].finish(silo, update)
         assert update.numbers["normalized-averaging.length"] == length
-    silo.method = method("fedprox(mu=30) | fednova")
-    with pytest.raises(ValueError, match="length -1"):
-        silo.method.parts[1].finish(silo, Message())
+    for mu, length in ((20.0, 0), (30.0, -1)):
+        silo.method = method(f"fedprox(mu={mu}) | fednova")
+        with pytest.raises(ValueError, match=f"has length {length}:"):
+            silo.method.parts[1].finish(silo, Message())
 
 
 def test_the_length_of_a_path_by_hand() -> None:

@@ -196,6 +196,12 @@ def test_a_crop_shifts_by_whole_pixels_and_fills_with_black() -> None:
     assert len(seen) > 10
 
 
+@pytest.mark.parametrize(("height", "margin"), [(6, 1), (8, 1), (15, 1), (16, 2), (24, 3)])
+def test_a_crop_shifts_by_an_eighth_and_by_one_pixel_at_least(height: int, margin: int) -> None:
+    shifts = augmentation.draws("crop", 200, (3, height, height), stream())["shifts"]
+    assert shifts.unique().tolist() == list(range(2 * margin + 1))
+
+
 def test_wide_pictures_can_be_cropped() -> None:
     assert augmented(torch.zeros(2, 1, 8, 20), "crop", stream()).shape == (2, 1, 8, 20)
 

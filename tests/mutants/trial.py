@@ -64,6 +64,9 @@ def outcome(copy: Path, tests: Iterable[str], limit: float, log: Path) -> str:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             code = os.waitstatus_to_exitcode(status)
+            # a test that is asked for by name and whose file, or conftest.py, cannot be imported: 4 instead of 2
+            if code == 4 and re.search("^ERROR tests/|while loading conftest", log.read_text(errors="replace"), re.M):
+                return CAUGHT
             # 1: a test failed; 2: the sources could not be imported; below 0: the interpreter died
             return {0: SURVIVED, 4: BROKEN, 5: BROKEN}.get(code, CAUGHT)
         time.sleep(0.05)
@@ -132,21 +135,48 @@ def importers(file: Path) -> list[Path]:
 
 
 @cache
-def recorded() -> dict[str, frozenset[str]]:
-    """Entry or composition -> the part classes in it, read from the catalogue's text: fairsilo is not imported here."""
+def entries() -> dict[str, frozenset[str]]:
+    """Entry -> the part classes in it, read from the catalogue's text: fairsilo is not imported here."""
     text = (PACKAGE / "methods" / "catalogue.py").read_text(encoding="utf-8")
-    entries = {}
+    found = {}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Entry":
             name = ast.literal_eval(node.args[0])
-            entries[name] = frozenset(one.id for one in ast.walk(node) if isinstance(one, ast.Name))
+            found[name] = frozenset(one.id for one in ast.walk(node) if isinstance(one, ast.Name))
+    return found
+
+
+@cache
+def recorded() -> dict[str, frozenset[str]]:
+    """Entry or composition that has recorded numbers -> the part classes in it."""
     lines = (ROOT / "tests" / "laws" / "records.json").read_text(encoding="utf-8").splitlines()
     names = [match[1] for line in lines if (match := re.match(r'"([^"]+)": \{', line))]
     used: dict[str, frozenset[str]] = {}
     for name in names:
         pieces = [piece.strip().partition("(")[0] for piece in name.split("|")]
-        used[name] = frozenset().union(*(entries.get(piece, frozenset()) for piece in pieces))
+        used[name] = frozenset().union(*(entries().get(piece, frozenset()) for piece in pieces))
     return used
+
+
+@cache
+def naming() -> dict[str, frozenset[str]]:
+    """Test -> the entries that its text names. Most tests name methods by their text and import no part."""
+    found = {}
+    for file in sorted((ROOT / "tests").glob("test_*.py")):
+        path = str(file.relative_to(ROOT))
+        for node in ast.parse(file.read_text(encoding="utf-8")).body if path not in OUTSIDE else ():
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                constants = [one.value for one in ast.walk(node) if isinstance(one, ast.Constant)]
+                words = {word for one in constants if isinstance(one, str) for word in re.findall(r"[\w-]+", one)}
+                found[f"{path}::{node.name}"] = frozenset(words & entries().keys())
+    return found
+
+
+def tests_naming(names: set[str]) -> list[str]:
+    """Tests that name one of these entries: those of refusals, which train nothing, then those that name few others."""
+    tests = sorted((test for test, named in naming().items() if named & names), key=lambda test: len(naming()[test]))
+    refusals = [test for test in tests if re.search("refus|cannot|has_no|go_together|is_said", test)]
+    return list(dict.fromkeys([*refusals, *tests[:MOST]]))
 
 
 FEW = ("fedavg", "scaffold", "fedheal", "faa(warmup=0)", "fedrod | fedrep", "fedbn", "ditto", "fedsam", "moon")
@@ -154,8 +184,24 @@ FEW += ("grace(align=adversarial) | tent", "fedclip", "fedavg-ft", "fine-tune", 
 # slow files come last, and only where they are about the changed file
 LATE = ("tests/test_fedag.py", "tests/test_backbones.py", "tests/test_personal.py", "tests/test_trained.py")
 LATE += ("tests/test_foundation.py", "tests/test_comparison.py", "tests/test_diagnostics.py", "tests/test_cli.py")
+# about commands, pages and processes: they name methods only to have something to run
+OUTSIDE = tuple(
+    f"tests/test_{name}.py"
+    for name in ("cli", "comparison", "diagnostics", "docs", "engines", "events", "figures", "foundation", "odd_input")
+)
+OUTSIDE += tuple(f"tests/test_{name}.py" for name in ("report_page", "run_folder", "scripts", "tables", "trained"))
+MOST = 12  # tests that name a method and train it
 OF_CORE = ("tests/test_vectors.py", "tests/test_silo.py", "tests/test_part.py", "tests/test_streams.py")
 OF_CORE += ("tests/test_server_rules.py", "tests/test_formulas.py", "tests/test_gaps.py", "tests/test_networks.py")
+OF_CORE += ("tests/test_declarations.py", "tests/test_chance.py", "tests/test_rates.py")
+OF_CORE += tuple(
+    f"tests/test_{name}"
+    for name in (
+        "engines.py::test_a_diverging_silo_is_caught_at_home",
+        "personal.py::test_best_is_by_validation_and_last_is_last",
+        "tasks.py::test_whole_numbers_are_classes_only_where_the_task_says_so",
+    )
+)
 LAWS_OF_CORE = tuple(
     f"tests/laws/test_laws.py::test_{name}"
     for name in (
@@ -168,17 +214,24 @@ LAWS_OF_CORE = tuple(
         "a_kept_optimiser_survives_resumption",
     )
 )
+LAWS_OF_CORE += tuple(
+    f"tests/laws/test_attachments.py::test_any_flaw_in_what_a_part_{name}"
+    for name in ("shares_is_that_silos_failure[harmofl-drop]", "attaches_is_that_silos_failure[scaffold]")
+)
 
 
 def tests_for(file: Path) -> list[str]:
-    """Unit tests of the file, recorded numbers of the methods that use it, then slower tests that import it."""
+    """Unit tests of the file, recorded numbers of the methods that use it, then slower tests about it."""
     module = module_of(file)
     near = {module, *(module_of(part) for part in importers(file))} if module.startswith("methods") else {module}
     about = [str(test.relative_to(ROOT)) for test in test_files() if imports_of(test) & near]
+    about += [str(test.relative_to(ROOT)) for test in test_files() if test.stem == f"test_{file.stem}"]
     units = [one for one in about if not one.startswith("tests/laws") and one not in LATE]
     late = [one for one in about if one in LATE]
     if not module.startswith("methods"):
-        return list(dict.fromkeys([*numbers_of(FEW), *OF_CORE, *LAWS_OF_CORE, *units, *late]))
+        # what most tests import is not what they are about
+        late = late if len(about) <= MOST else []
+        return without_pieces([*numbers_of(FEW), *OF_CORE, *LAWS_OF_CORE, *units, *late])
     classes = {
         node.name
         for part in importers(file)
@@ -186,11 +239,26 @@ def tests_for(file: Path) -> list[str]:
         if isinstance(node, ast.ClassDef)
     }
     using = [name for name, parts in recorded().items() if parts & classes][:14]
+    named = tests_naming({name for name, parts in entries().items() if parts & classes})
     quick = ("tests/test_formulas.py", "tests/test_server_formulas.py", "tests/test_server_rules.py")
     units = ["tests/test_part.py", "tests/test_methods.py", *units]  # which name methods by their text
     golden = "tests/golden/test_golden.py::test_golden"  # by the text of a method, so no import tells which
-    return list(dict.fromkeys([*quick, *numbers_of(using or FEW), *units, golden, *late]))
+    return without_pieces([*quick, *numbers_of(using or FEW), *units, *repeats_of(using), *named, golden, *late])
+
+
+def without_pieces(tests: Iterable[str]) -> list[str]:
+    """Each test once: none by its name whose whole file is there."""
+    once = list(dict.fromkeys(tests))
+    return [test for test in once if "::" not in test or test.partition("::")[0] not in once]
 
 
 def numbers_of(names: Iterable[str]) -> list[str]:
     return [f"tests/laws/test_records.py::test_numbers_are_those_that_were_recorded[{name}]" for name in names]
+
+
+def repeats_of(names: Iterable[str]) -> list[str]:
+    """A law for methods around a CLIP or a ViT, whose recorded numbers are compared on the machine they are from."""
+    text = (PACKAGE / "methods" / "catalogue.py").read_text(encoding="utf-8")
+    around = set(re.findall(r'Entry\(\s*"([^"]+)"(?:(?!Entry\().)*?\bmodel="tiny', text, re.DOTALL))
+    law = "tests/laws/test_laws.py::test_same_seed_same_numbers_other_seed_others"
+    return [f"{law}[{name}]" for name in names if name in around][:2]
