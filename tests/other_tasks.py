@@ -63,10 +63,11 @@ def masks(count: int, shift: float, seed: int) -> Split:
 
 
 def windows(count: int, shift: float, seed: int) -> Split:
-    """The next character is the last one, or the one after it where a silo speaks so."""
+    """The next character is the one after the last one; silos prefer other characters."""
     stream = torch.Generator().manual_seed(seed)
-    codes = torch.randint(VOCABULARY, (count, WINDOW), generator=stream)
-    return Split(codes, (codes[:, -1] + (shift > 0)) % VOCABULARY)
+    liked = torch.ones(VOCABULARY).index_fill(0, torch.tensor([int(shift // 25) % VOCABULARY]), 2.0)
+    codes = torch.multinomial(liked.expand(count, -1), WINDOW, replacement=True, generator=stream)
+    return Split(codes, (codes[:, -1] + 1) % VOCABULARY)
 
 
 def rows(count: int, shift: float, seed: int) -> Split:
