@@ -89,7 +89,8 @@ class RoutedKernels(Part):
                 yield as_output(network(inputs)).prediction
 
     def _loss(self, network: nn.Module, inputs: Tensor) -> Tensor:
-        clean, noisy = as_output(network(inputs)).prediction, inputs + self.noise * torch.randn_like(inputs)
+        noisy = inputs + self.noise * torch.randn_like(inputs)
+        clean = as_output(network(inputs)).prediction
         away = disagreement(lambda x: as_output(network(x)).prediction.softmax(1), noisy, clean.softmax(1))
         loss = self.entropy_weight * mean_entropy(clean) + self.consistency_weight * away
         return loss + self.smooth_weight * roughness(clean.softmax(1)) if clean.dim() == 4 else loss
