@@ -390,3 +390,18 @@ def test_all_that_is_random_is_decided_before_the_first_step() -> None:
     assert [value.shape for step in moved for value in step.augmentation.values()] == [
         value.shape for step in one for value in step.augmentation.values()
     ]
+
+
+def test_balanced_draws_take_all_classes_equally_often() -> None:
+    """As many samples as an epoch has, drawn with replacement; without it each sample comes once."""
+    silo = made(200, size=50)
+    targets = torch.zeros(200, dtype=torch.long)
+    targets[:10] = 1
+    silo.data = dataclasses.replace(silo.data, train=Split(silo.data.train.inputs, targets))
+    plain = torch.cat([step.indices for step in silo.planned()])
+    assert sorted(plain.tolist()) == list(range(200))
+    silo.training = dataclasses.replace(silo.training, balance=True)
+    drawn = torch.cat([step.indices for step in silo.planned()])
+    assert len(drawn) == 200
+    assert 70 < int(targets[drawn].sum()) < 130
+    assert torch.equal(drawn, torch.cat([step.indices for step in silo.planned()]))

@@ -145,6 +145,9 @@ class TrainSettings:
     rounds: int = setting(6, "rounds", low=1)
     epochs: int = setting(5, "local epochs a round", low=1)
     batch_size: int = setting(32, "samples a step", low=1)
+    balance: bool = setting(
+        False, "draw training samples with replacement, so that all classes of a silo come equally often"
+    )
     optimizer: str = setting("sgd", "local optimiser", choices=("sgd", "adam", "adamw"))
     lr: float = setting(0.02, "local learning rate", low=0, open_low=True)
     lr_schedule: str = setting(

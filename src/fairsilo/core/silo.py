@@ -184,7 +184,7 @@ class Silo:
         drawing = [(part, self.stream(part.name, "draw", *own)) for part in self.method.owners("draw")]
         steps = []
         for epoch in range(epochs):
-            order = torch.randperm(len(split), generator=self.stream(purpose, "order", epoch))
+            order = self._order(self.stream(purpose, "order", epoch))
             for number, start in enumerate(range(0, len(split), size)):
                 indices = order[start : start + size]
                 if len(indices) == 1 and size > 1 and start > 0:
@@ -200,6 +200,14 @@ class Silo:
                 }
                 steps.append(Planned(indices, epoch == epochs - 1, augmentation, extra))
         return steps
+
+    def _order(self, stream: torch.Generator) -> Tensor:
+        """Which training samples an epoch takes: each once, or so that all strata (classes) come equally often."""
+        targets = self.data.train.targets
+        if not self.training.balance:
+            return torch.randperm(len(targets), generator=stream)
+        _, place, counts = self.task.strata(targets.cpu()).unique(return_inverse=True, return_counts=True)
+        return torch.multinomial(1 / counts.double()[place], len(targets), replacement=True, generator=stream)
 
     def evaluation_batches(self, split: Split) -> Iterator[Batch]:
         for start in range(0, len(split), self.evaluation_batch):

@@ -89,6 +89,11 @@ RULES = (
         lambda at: at.experiment.data.synthetic != "glyphs",
         "only images that data.synthetic=glyphs renders have bad ones among them",
     ),
+    Rule(
+        ("train.balance",),
+        lambda at: at.federation.task in ("next-character", "regress"),
+        "the task has no classes that samples are drawn by",
+    ),
     Rule(("train.sampling",), lambda at: at.all_take_part, "every silo takes part in every round"),
     Rule(
         ("train.momentum",),
