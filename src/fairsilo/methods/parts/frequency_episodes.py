@@ -18,9 +18,9 @@ from fairsilo.core.local import correct, descend, gradient
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
-from fairsilo.core.silo import Batch, Silo, prepare
+from fairsilo.core.silo import Batch, Silo, inputs_for
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.spectra import amplitude, non_negative, window, window_sizes, with_low_amplitude
+from fairsilo.methods.spectra import amplitude, window, window_sizes, with_low_amplitude
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class FrequencyEpisodes(Part):
     def share(self, silo: Silo, message: Message) -> Message:
         split = silo.data.train
         chosen = torch.randperm(len(split), generator=silo.stream(self.name))[: self.bank]
-        images = prepare(split.take(chosen)[0], silo.device, silo.model.layout.dtype)
+        images = silo.model.pixels.to_unit(inputs_for(silo.model, split.take(chosen)[0]))
         rows, columns = window(images.shape[-2], images.shape[-1], self.window)
-        return Message({"amplitudes": amplitude(non_negative(images))[..., rows, columns].contiguous()})
+        return Message({"amplitudes": amplitude(images)[..., rows, columns].contiguous()})
 
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
         others = [found for name, found in server.memory.of(self)["bank"].items() if name != silo]
@@ -102,4 +102,5 @@ class FrequencyEpisodes(Part):
             return images
         other = bank.to(images.device, images.dtype)[batch.extra[f"{self.name}.chosen"]]
         own = batch.extra[f"{self.name}.own"].to(images.dtype)
-        return 2 * with_low_amplitude(non_negative(images), other, self.window, own) - 1
+        pixels = silo.model.pixels
+        return pixels.from_unit(with_low_amplitude(pixels.to_unit(images), other, self.window, own))

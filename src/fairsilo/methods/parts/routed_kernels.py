@@ -46,7 +46,7 @@ class RoutedKernels(Part):
     adapt_batch: int = setting(32, "images a step when adapting", low=2)
     entropy_weight: float = setting(10.0, "of the mean entropy", low=0)
     consistency_weight: float = setting(0.1, "of the agreement under noise", low=0)
-    noise: float = setting(0.1, "standard deviation of the noise; images lie in [-1, 1]", low=0)
+    noise: float = setting(0.1, "standard deviation of the noise; images mostly lie in [-1, 1]", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
