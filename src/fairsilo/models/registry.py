@@ -178,8 +178,12 @@ NETWORKS: dict[str, Entry] = {
     "mlp": Entry(MLP, Description("Two hidden layers of 64.", "columns of a table (floats)", parameters=5_066)),
 }
 BACKBONES: dict[str, Description] = {
-    "tiny-clip": Description("A tiny CLIP of our own, for digits and characters.", "32x32 images", parameters=1_066_497, weights=_SHIPPED),
-    "tiny-vit": Description("A tiny ViT of our own, for digits and characters.", "32x32 images", parameters=385_450, weights=_SHIPPED),
+    "tiny-clip": Description(
+        "A tiny CLIP of our own, for digits and characters.", "32x32 images", parameters=1_066_497, weights=_SHIPPED
+    ),
+    "tiny-vit": Description(
+        "A tiny ViT of our own, for digits and characters.", "32x32 images", parameters=385_450, weights=_SHIPPED
+    ),
     "clip:PATH": Description(
         "CLIP, frozen; a method such as fedclip or promptfl trains something around it.",
         "images of the size in its config.json, such as 224x224",
@@ -264,19 +268,23 @@ def start_of(text: str) -> str:
     return f"{model.name} starts from random weights; {entry.description.pretrained} starts from pretrained ones"
 
 
-def described(name: str, description: Description, settings: type = NoSettings) -> dict[str, Any]:
-    return {"name": name, **dataclasses.asdict(description), "settings": fields_of(settings)}
+def own_models() -> dict[str, dict[str, Any]]:
+    """What is said of every network that fairsilo has, by name."""
+    own = {name: _described(name, entry.description, entry.settings) for name, entry in NETWORKS.items()}
+    return own | {name: _described(name, description) for name, description in BACKBONES.items()}
 
 
 def all_models() -> dict[str, dict[str, Any]]:
-    """What is said of every network, by name; those that installed packages offer come last."""
-    own = {name: described(name, entry.description, entry.settings) for name, entry in NETWORKS.items()}
-    backbones = {name: described(name, description) for name, description in BACKBONES.items()}
+    """The same, with the networks that installed packages offer."""
     others = {
-        name: described(name, Description(f"Of the package {point.value.partition(':')[0]}.", "", (), weights=""))
+        name: _described(name, Description(f"Of the package {point.value.partition(':')[0]}.", "", (), weights=""))
         for name, point in registered(_GROUP).items()
     }
-    return {**others, **own, **backbones}
+    return own_models() | {name: found for name, found in others.items() if name not in NETWORKS}
+
+
+def _described(name: str, description: Description, settings: type = NoSettings) -> dict[str, Any]:
+    return {"name": name, **dataclasses.asdict(description), "settings": fields_of(settings)}
 
 
 def about(text: str) -> dict[str, Any]:
