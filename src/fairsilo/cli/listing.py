@@ -1,4 +1,4 @@
-"""`fairsilo methods`, `fairsilo settings` and `fairsilo datasets`: what there is to choose from."""
+"""`fairsilo methods`, `models`, `settings` and `datasets`: what there is to choose from."""
 
 from __future__ import annotations
 
@@ -28,6 +28,25 @@ def methods(
         _describe(found[0])
     else:
         show(methods_table(found))
+
+
+def models(
+    name: Annotated[str | None, typer.Argument(help="one network, in full")] = None, as_json: AsJson = False
+) -> None:
+    """The networks: parameters, what they take, what they are for, where their weights come from.
+
+    Networks that installed packages offer are listed too.
+    """
+    from fairsilo.models.registry import about, all_models
+    from fairsilo.report.tables import models_table
+
+    found = [about(name)] if name else list(all_models().values())
+    if as_json:
+        show_json(found)
+    elif name:
+        _describe_model(found[0])
+    else:
+        show(models_table(found))
 
 
 def settings(
@@ -88,19 +107,36 @@ def _dataset(name: str, as_json: bool) -> None:
 
 
 def _describe(found: dict[str, Any]) -> None:
-    from fairsilo.report.tables import written
-
     say(f"{found['title']} ({found['name']}): {found['idea']}")
     say(f"paper: {found['paper']}")
     say(f"parts: {', '.join(found['parts']) or 'none: the plain round'}")
     for formula in found["formulas"]:
         say(f"formula: {formula}")
-    for item in found["settings"]:
-        allowed = f" [{item['range']}]" if item["range"] else ""
-        say(f"  {item['name']} = {written(item['default'])}{allowed}: {item['help']}")
+    _describe_settings(found["settings"])
     for text in found["sends"]:
         say(f"sends: {text}")
     for text in found["keeps"] or ("nothing",):
         say(f"keeps: {text}")
     say(f"results are about: the {found['results_about']} model")
     say(f"the server {found['server_sees']}")
+
+
+def _describe_model(found: dict[str, Any]) -> None:
+    from fairsilo.report.tables import counted
+
+    say(f"{found['name']}: {found['about']}")
+    say(f"parameters: {counted(found) or 'as its checkpoint has'}")
+    say(f"takes: {found['takes']}")
+    say(f"for: {', '.join(found['tasks'])}")
+    say(f"weights: {found['weights']}")
+    if found["pretrained"] and not any(item["name"] == "weights" for item in found["settings"]):
+        say(f"pretrained instead: {found['pretrained']}")
+    _describe_settings(found["settings"])
+
+
+def _describe_settings(items: list[dict[str, Any]]) -> None:
+    from fairsilo.report.tables import written
+
+    for item in items:
+        allowed = f" [{item['range']}]" if item["range"] else ""
+        say(f"  {item['name']} = {written(item['default'])}{allowed}: {item['help']}")

@@ -40,12 +40,13 @@ def features_in(output: Output) -> Tensor:
 def aligned(output: Output) -> Tensor:
     """What alignment compares between models (B x features): the network's features, or what it names instead.
 
-    PromptFL names the classes' text features, since its image features never change.
+    PromptFL names the classes' text features, since its image features never change. Of maps (B x channels x H x W) it
+    is the mean of each channel.
     """
     extra = output.extra if isinstance(output.extra, dict) else {}
     features: Tensor | None = extra.get("aligned", output.features)
     assert features is not None
-    return features.flatten(1)
+    return features.flatten(2).mean(2) if features.dim() > 3 else features.flatten(1)
 
 
 def as_output(result: Any) -> Output:

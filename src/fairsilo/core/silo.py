@@ -15,6 +15,7 @@ from fairsilo.core import streams
 from fairsilo.core.hooks import Hooks, Named
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output, as_output
+from fairsilo.core.pixels import Pixels
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.task import Task
 from fairsilo.core.vectors import FlatModel
@@ -169,7 +170,11 @@ class Silo:
             batch = self.batch(self.data.train, step.indices)
             inputs, targets = batch.inputs, batch.targets
             if step.augmentation:
-                inputs, targets = self.task.augment(inputs, targets, step.augmentation)
+                drawn = step.augmentation
+                black = self.model.pixels.black(inputs) if self.data.train.dtype == torch.uint8 else None
+                if black is not None:
+                    drawn = {**drawn, "black": black}
+                inputs, targets = self.task.augment(inputs, targets, drawn)
             yield Batch(inputs, targets, step.indices, step.last, step.extra)
 
     def planned(self, purpose: str = "train", epochs: int | None = None) -> list[Planned]:
@@ -217,8 +222,7 @@ class Silo:
     def batch(self, split: Split, indices: Tensor) -> Batch:
         """These samples of a split, as they are."""
         inputs, targets = split.take(indices.to(split.targets.device))
-        inputs = prepare(inputs, self.device, self.model.layout.dtype)
-        return Batch(inputs, targets.to(self.device), indices)
+        return Batch(inputs_for(self.model, inputs), targets.to(self.device), indices)
 
 
 def uploaded(steps: list[Planned], device: torch.device, data: torch.device) -> list[Planned]:
@@ -242,9 +246,11 @@ def uploaded(steps: list[Planned], device: torch.device, data: torch.device) -> 
     ]
 
 
-def prepare(inputs: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Images (uint8) become floats in [-1, 1] on the device; anything else passes."""
-    inputs = inputs.to(device)
-    if inputs.dtype != torch.uint8:
-        return inputs
-    return inputs.to(dtype).div_(127.5).sub_(1.0)
+def prepare(inputs: Tensor, device: torch.device, dtype: torch.dtype, pixels: Pixels | None = None) -> Tensor:
+    """Images (uint8) as floats on the device, in [-1, 1] or as a network wants them; anything else passes."""
+    return (pixels or Pixels()).seen(inputs, device, dtype)
+
+
+def inputs_for(model: FlatModel, inputs: Tensor) -> Tensor:
+    """Samples as this network wants them, on its device."""
+    return prepare(inputs, model.parameters.device, model.layout.dtype, model.pixels)

@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fairsilo.core.pixels import Pixels
+
 SHARED, AVERAGED, PRIVATE = "shared", "averaged", "private"
 PARAMETER, BUFFER, COUNTER = "parameter", "buffer", "counter"
 AUXILIARY = "auxiliary"  # the group, and the name, of what parts train beside the network
@@ -161,6 +163,7 @@ class FlatModel:
     def __init__(self, module: nn.Module, layout: Layout, device: torch.device | str = "cpu") -> None:
         self.module = module.to(device)
         self.layout = layout
+        self.pixels = Pixels.of(module)  # how it wants its images
         self._frozen = _frozen_modules(module)
         tensors = tensors_of(module)
         self._floats = torch.empty(layout.floats, dtype=layout.dtype, device=device)

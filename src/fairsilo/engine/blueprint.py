@@ -20,7 +20,7 @@ from fairsilo.core.needs import Facts
 from fairsilo.core.output import Output, aligned, as_output
 from fairsilo.core.roster import Roster
 from fairsilo.core.samples import SiloData
-from fairsilo.core.silo import Memory, Silo, prepare
+from fairsilo.core.silo import Memory, Silo, inputs_for
 from fairsilo.core.task import Task
 from fairsilo.core.vectors import FlatModel, Layout, tensors_of
 from fairsilo.errors import FairsiloError
@@ -132,7 +132,7 @@ class Blueprint:
         if own:
             self._check_size(own.module, "the server's model", roster)
         blank = torch.zeros(1, *roster.shape, dtype=getattr(torch, roster.dtype))
-        output = self._tried(model.module, prepare(blank, torch.device(self.device), model.layout.dtype))
+        output = self._tried(model.module, inputs_for(model, blank))
         features = output.features
         sizes = {"classes": self.task.classes}
         if len(roster.shape) == 3:

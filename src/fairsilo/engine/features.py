@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from fairsilo.core.samples import InFile, InMemory, SiloData, Split, Storage
-from fairsilo.core.silo import prepare
+from fairsilo.core.silo import inputs_for
+from fairsilo.core.vectors import FlatModel
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.models.backbones import is_backbone
@@ -60,7 +61,8 @@ def keep_features(
     shelf: Shelf | None = None,
 ) -> Prepared:
     """The data behind the frozen stage, where there is one and it may be kept; past `limit` GiB in files."""
-    network = plan.flat().module
+    model = plan.flat()
+    network = model.module
     frozen = sum(p.numel() for p in network.parameters() if not p.requires_grad)
     if not frozen:
         return Prepared(plan, federation, server_data)
@@ -69,7 +71,7 @@ def keep_features(
         return Prepared(plan, federation, server_data, f"features of the frozen backbone are not kept: {reason}")
     assert isinstance(network, Staged)
     network.eval()
-    keeper = _Keeper(network, plan, limit, folder, shelf)
+    keeper = _Keeper(model, network, plan, limit, folder, shelf)
     people = (*federation.silos, *federation.unseen)
     keeper.note(silo.split(name) for silo in people for name in SPLITS)
     keeper.note([server_data] if server_data else [])
@@ -98,14 +100,19 @@ def _why_not(plan: Blueprint, staged: bool, wanted: bool) -> str:
 
 class _Keeper:
     def __init__(
-        self, network: Staged, plan: Blueprint, limit: float, folder: Path | None, shelf: Shelf | None
+        self,
+        model: FlatModel,
+        network: Staged,
+        plan: Blueprint,
+        limit: float,
+        folder: Path | None,
+        shelf: Shelf | None,
     ) -> None:
-        self.network, self.device, self.folder = network, torch.device(plan.device), folder
+        self.model, self.network, self.folder = model, network, folder
         # a network by name has a pretrained stem that no seed changes; one of the user's own may have any
         self.shelf = shelf if isinstance(plan.model, str) and is_backbone(plan.model) else None
         self.stem = (plan.model, type(network), plan.precision, plan.device)
         self.limit = int(limit * 2**30)
-        self.dtype = next(p.dtype for p in network.parameters() if p.requires_grad)
         self.bytes = self.mapped = self.files = 0
         self.used: dict[tuple[object, ...], _Used] = {}  # by storage, which splits and silos of a domain share
 
@@ -147,7 +154,7 @@ class _Keeper:
         kept: InMemory | InFile | None = None
         start = 0
         for inputs, _ in samples.blocks(8 * self.network.block):
-            found = self.network.stem_in_blocks(prepare(inputs, self.device, self.dtype)).cpu()
+            found = self.network.stem_in_blocks(inputs_for(self.model, inputs)).cpu()
             if kept is None:
                 kept = self._room((len(samples), *found.shape[1:]), found.dtype)
             kept.tensor[start : start + len(found)] = found

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairsilo.core.server import Server
-from fairsilo.core.silo import prepare
+from fairsilo.core.silo import inputs_for
 from fairsilo.core.vectors import FlatModel
 from fairsilo.errors import FairsiloError
 from fairsilo.models.clip_networks import AdapterBank, mixed
@@ -88,7 +88,7 @@ class Infusion:
         split, bank, vector = self.server.synthetic[name], self.bank, self.server.vector
         if name not in bank.known:
             some = split.blocks(8 * bank.block)  # as floats all images together might not fit
-            seen = [bank.stem_in_blocks(prepare(one, vector.device, vector.dtype)) for one, _ in some]
+            seen = [bank.stem_in_blocks(inputs_for(self.flat, one)) for one, _ in some]
             bank.known[name] = torch.cat(seen)
         return bank.logits(bank.adapted(bank.known[name][chosen])), split.targets[chosen].to(vector.device)
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fairsilo.core.output import as_output
 from fairsilo.core.server import Server
-from fairsilo.core.silo import prepare
+from fairsilo.core.silo import inputs_for
 
 
 def tuned(server: Server, start: Tensor, purpose: str, epochs: int, rate: float, batch_size: int) -> Tensor:
@@ -28,7 +28,7 @@ def tuned(server: Server, start: Tensor, purpose: str, epochs: int, rate: float,
             chosen = order[begin : begin + batch_size]
             model.gradients.zero_()
             inputs, targets = data.take(chosen)
-            inputs = prepare(inputs, server.vector.device, model.layout.dtype)
+            inputs = inputs_for(model, inputs)
             prediction = as_output(model.module(inputs)).prediction
             server.task.loss(prediction, targets.to(inputs.device)).backward()  # type: ignore[no-untyped-call]
             optimizer.step()

@@ -1,7 +1,8 @@
 """Amplitude and phase of images: what HarmoFL and ELCFS do in the frequency domain.
 
 An image keeps its phase; its amplitude is changed in a square window around the zero frequency, of half-size
-floor(min(H, W) L), ends included.
+floor(min(H, W) L), ends included. Images lie in 0..1: else the sign of a dark image's mean would be a phase, not an
+amplitude.
 """
 
 from __future__ import annotations
@@ -16,11 +17,6 @@ def amplitude(images: Tensor) -> Tensor:
     """|FFT| over the last two dimensions, the zero frequency in the middle."""
     spectrum: Tensor = torch.fft.fftshift(torch.fft.fft2(images), dim=(-2, -1))
     return spectrum.abs()
-
-
-def non_negative(images: Tensor) -> Tensor:
-    """Images back from -1..1 in 0..1: else the sign of a dark image's mean would be a phase, not an amplitude."""
-    return (images + 1) / 2
 
 
 def window(height: int, width: int, share: float) -> tuple[slice, slice]:
@@ -53,8 +49,3 @@ def with_low_amplitude(images: Tensor, low: Tensor, share: float, own: Tensor | 
     mixed[..., rows, columns] = own * size[..., rows, columns] + (1 - own) * low
     changed: Tensor = torch.fft.ifft2(torch.fft.ifftshift(torch.polar(mixed, phase), dim=(-2, -1)))
     return changed.real
-
-
-def restyled(images: Tensor, other: Tensor, share: float, own: Tensor) -> Tensor:
-    """Images in [-1, 1] with low-frequency amplitudes of others, of which they keep the share `own` of their own."""
-    return 2 * with_low_amplitude(non_negative(images), other, share, own.to(images.dtype)) - 1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import re
 from typing import Any
 
+from fairsilo.core.calls import settings_in
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.errors import FairsiloError
@@ -55,26 +55,12 @@ def _one(text: str, settings: dict[str, Any]) -> Method:
         raise FairsiloError(
             f"{text!r} is no method; write fedprox, fedprox(mu=0.1) or fedheal.without(consistency-mask)"
         )
-    inside = dict(settings)
-    for pair in filter(None, map(str.strip, (match["settings"] or "").split(","))):
-        key, equals, value = (part.strip() for part in pair.partition("="))
-        if not equals:
-            raise FairsiloError(f"{pair!r} in {text!r} is no setting; write key=value")
-        if key in inside:
-            raise FairsiloError(f"{key} is given twice in {text!r}")
-        inside[key] = _literal(value)
+    inside = settings_in(match["settings"] or "", text, settings)
     name = match["name"]
     made = foreign_method(name, inside) if foreign(name) else entry(name).make(**inside)
     listed = re.findall(r"\(([^()]*)\)", match["without"])
     gone = [name.strip() for names in listed for name in names.split(",") if name.strip()]
     return made.without(*gone) if gone else made
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval({"true": "True", "false": "False", "none": "None"}.get(text.lower(), text))
-    except (ValueError, SyntaxError):
-        return text
 
 
 def references(text: str) -> list[str]:

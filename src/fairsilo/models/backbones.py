@@ -1,7 +1,9 @@
-"""Pretrained backbones by `transformers`: CLIP, ViT and ResNet, by name, by local path, or the tiny ones shipped here.
+"""Pretrained backbones by `transformers`: CLIP, ViT, ResNet and EfficientNet, by name, by local path,
+or the tiny ones shipped here.
 
 A backbone is loaded once and shared by all networks built on it; it is frozen, and nothing here changes it. What is
-trained beside it (adapters, prompts, heads) belongs to the network that holds it.
+trained beside it (adapters, prompts, heads) belongs to the network that holds it. A method that adapts no backbone
+trains all of it, on a copy of its own (`whole`).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SHIPPED = ("tiny-clip", "tiny-vit")
-KINDS = ("clip", "vit", "resnet")
+KINDS = ("clip", "vit", "resnet", "efficientnet")
 TEMPLATE = "a photo of a {}"
 
 
@@ -37,14 +39,15 @@ def is_backbone(name: str) -> bool:
 
 
 def backbone_network(name: str, classes: int) -> nn.Module:
-    """The network `tiny-clip`, `tiny-vit`, `clip:NAME`, `vit:NAME` or `resnet:NAME`; NAME is a path or a Hub name."""
+    """The network `tiny-clip`, `tiny-vit`, `KIND:NAME`; NAME is a path or a Hub name."""
     if name in SHIPPED:
         kind, source = name.removeprefix("tiny-"), str(files("fairsilo.models").joinpath("pretrained", name))
     else:
         kind, _, source = name.partition(":")
     if not source:
         raise FairsiloError(f"model {name!r} names no weights; write {kind}:PATH or {kind}:NAME")
-    made: nn.Module = {"clip": ClipNetwork, "vit": VitNetwork, "resnet": ResnetNetwork}[kind](source, classes)
+    networks = {"clip": ClipNetwork, "vit": VitNetwork, "resnet": ResnetNetwork, "efficientnet": EfficientnetNetwork}
+    made: nn.Module = networks[kind](source, classes)
     return made
 
 
@@ -64,9 +67,12 @@ def _loaded(kind: str, source: str) -> Any:
         logging.ERROR
     )  # it tells of every attempt to connect; the sentence below says enough
     _refuse_pickles(kind, Path(source))
-    loader: Any = {"clip": transformers.CLIPModel, "vit": transformers.ViTModel, "resnet": transformers.ResNetModel}[
-        kind
-    ]
+    loader: Any = {
+        "clip": transformers.CLIPModel,
+        "vit": transformers.ViTModel,
+        "resnet": transformers.ResNetModel,
+        "efficientnet": transformers.EfficientNetModel,
+    }[kind]
     # eager attention can be differentiated twice, which FedMix does
     extra = {"add_pooling_layer": False, "attn_implementation": "eager"} if kind == "vit" else {}
     try:
@@ -164,7 +170,7 @@ def _pixels(kind: str, source: str) -> tuple[tuple[float, ...], tuple[float, ...
 
     They are looked for where `transformers` does: in processor_config.json, which whole processors are saved to, then
     in preprocessor_config.json. Where neither says, they are those that most weights of the kind were trained with:
-    OpenAI's for CLIP, 0.5 for ViT (images stay in [-1, 1]), ImageNet's for ResNet.
+    OpenAI's for CLIP, 0.5 for ViT (images stay in [-1, 1]), ImageNet's for ResNet and EfficientNet.
     """
     from transformers import image_utils
 
@@ -173,6 +179,7 @@ def _pixels(kind: str, source: str) -> tuple[tuple[float, ...], tuple[float, ...
         "clip": (known.OPENAI_CLIP_MEAN, known.OPENAI_CLIP_STD),
         "vit": (known.IMAGENET_STANDARD_MEAN, known.IMAGENET_STANDARD_STD),
         "resnet": (known.IMAGENET_DEFAULT_MEAN, known.IMAGENET_DEFAULT_STD),
+        "efficientnet": (known.IMAGENET_DEFAULT_MEAN, known.IMAGENET_DEFAULT_STD),
     }[kind]
     found = _settings(source, "preprocessor_config.json")
     found.update(_settings(source, "processor_config.json").get("image_processor") or {})
@@ -282,8 +289,17 @@ class ResnetNetwork(Backbone):
 
     def __init__(self, source: str, classes: int) -> None:
         super().__init__(source, classes)
-        self.width = int(self.pretrained.config.hidden_sizes[-1])
+        self.width = self.width_of(self.pretrained.config)
         self.head = nn.Linear(self.width, classes)
+
+    @staticmethod
+    def width_of(config: Any) -> int:
+        return int(config.hidden_sizes[-1])
+
+    @staticmethod
+    def pooled(output: Any) -> Tensor:
+        features: Tensor = output.pooler_output.flatten(1)
+        return features
 
     @property
     def image_size(self) -> int | None:
@@ -291,12 +307,35 @@ class ResnetNetwork(Backbone):
 
     def forward(self, inputs: Tensor) -> Output:
         with self.arithmetic(inputs):
-            features = self.pretrained(self.pixels(inputs)).pooler_output.flatten(1)
+            features = self.pooled(self.pretrained(self.pixels(inputs)))
         features = features.float() if self.short_floats else features
         return Output(self.head(features), features)
 
     def whole(self) -> nn.Module:
         self.pretrained, self.frozen = copy.deepcopy(self.pretrained).requires_grad_(True), False
+        return self
+
+
+class EfficientnetNetwork(ResnetNetwork):
+    """An EfficientNet and a linear head on its pooled features."""
+
+    kind = "efficientnet"
+
+    @staticmethod
+    def width_of(config: Any) -> int:
+        return int(config.hidden_dim)
+
+    @staticmethod
+    def pooled(output: Any) -> Tensor:
+        # the pooling of `transformers` has a kernel as large as the features are many, which fails on large images
+        features: Tensor = output.last_hidden_state.mean((2, 3))
+        return features
+
+    def whole(self) -> nn.Module:
+        super().whole()
+        for module in self.pretrained.modules():
+            if isinstance(module, nn.BatchNorm2d) and module.momentum is not None and module.momentum > 0.5:
+                module.momentum = 1 - module.momentum  # `transformers` gives torch TensorFlow's 0.99, the share kept
         return self
 
 

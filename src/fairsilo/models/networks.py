@@ -106,6 +106,17 @@ class ResNet10(Network):
         self.head = nn.Linear(inside, classes)
 
 
+class MLP(Network):
+    """Two hidden layers of rectified units, for tables: B x columns."""
+
+    def __init__(self, classes: int, columns: int, width: int = 64) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Linear(columns, width), nn.ReLU(inplace=True), nn.Linear(width, width), nn.ReLU(inplace=True)
+        )
+        self.head = nn.Linear(width, classes)
+
+
 def binary_classifier(width: int, hidden: int) -> nn.Module:
     """One logit from features: a hidden layer of rectified units, or linear where `hidden` is 0."""
     if not hidden:

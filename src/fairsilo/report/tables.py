@@ -244,6 +244,23 @@ def methods_table(descriptions: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
+def models_table(descriptions: Sequence[Mapping[str, Any]]) -> Table:
+    table = Table(title=f"{len(descriptions)} networks; settings stand behind the name, as in 'unet(norm=group)'")
+    for column in ("name", "what it is", "parameters", "takes", "for", "weights"):
+        table.add_column(column, overflow="fold", justify="right" if column == "parameters" else "left")
+    for found in descriptions:
+        cells = (found["name"], found["about"], counted(found), found["takes"], ", ".join(found["tasks"]))
+        table.add_row(*map(escape, (*cells, found["weights"])))
+    return table
+
+
+def counted(found: Mapping[str, Any]) -> str:
+    """How many parameters a network has, and with how many classes; empty where its checkpoint decides."""
+    count = found["parameters"]
+    size = f"{count / 1e6:.2f} M" if count >= 1e5 else f"{count:,}"
+    return f"{size} ({found['classes']} classes)" if count else ""
+
+
 def settings_table(listed: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(title="settings as key=value; the last word is enough where no other setting ends with it")
     for column in ("name", "default", "range", "meaning"):

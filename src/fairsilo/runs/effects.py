@@ -15,7 +15,7 @@ from fairsilo.config import Experiment, participation_rule
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
 from fairsilo.methods import catalogue
-from fairsilo.models.registry import NETWORKS
+from fairsilo.models.registry import is_own
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Situation:
 
     @property
     def no_backbone(self) -> bool:
-        return bool(self.models) and all(name in NETWORKS for name in self.models)
+        return bool(self.models) and all(is_own(name) for name in self.models)
 
 
 class Rule(NamedTuple):

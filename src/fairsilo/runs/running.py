@@ -30,6 +30,7 @@ from fairsilo.engine.features import Shelf, keep_features
 from fairsilo.engine.loop import Loop
 from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.methods.representations import clustering_accuracy
+from fairsilo.models.registry import start_of
 from fairsilo.runs.effects import refuse_idle
 from fairsilo.runs.engines import EngineMaker, engines
 from fairsilo.runs.folder import RunFolder
@@ -202,6 +203,8 @@ def run_one(
         synthetic=synthetic,
         run_id=run_id,
     )
+    start = start_of(plan.model) if isinstance(plan.model, str) else ""
+    notes = [*notes_of(federation), *([start] if start else [])]
     begun, earlier = time.perf_counter(), float(status.get("seconds", 0.0))
     facts = {
         "id": run_id,
@@ -214,7 +217,7 @@ def run_one(
         "metric": {"name": plan.task.reported.name, "higher_is_better": plan.task.reported.higher_is_better},
         "fingerprint": mark,
         "features": prepared.said,
-        "notes": (notes := notes_of(federation)),
+        "notes": notes,
         **sizes_of(plan),
         "version": __version__,
         "torch": torch.__version__,

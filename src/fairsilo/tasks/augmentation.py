@@ -25,16 +25,28 @@ def draws(kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generato
     return found
 
 
-def augmented(images: Tensor, drawn: Mapping[str, Tensor], fill: float = -1.0) -> Tensor:
-    """Crops after padding by an eighth with `fill`, and mirror images, as they were drawn."""
+def augmented(images: Tensor, drawn: Mapping[str, Tensor]) -> Tensor:
+    """Crops after padding by an eighth, and mirror images, as they were drawn.
+
+    `black` among what was drawn is what the padding becomes (images x channels); without it images lie in [-1, 1].
+    """
     count, _, height, width = images.shape
     if "shifts" in drawn:
         down, right = drawn["shifts"].unsqueeze(-1).unbind(1)
         rows = down + torch.arange(height, device=images.device)
         columns = right + torch.arange(width, device=images.device)
-        padded = F.pad(images, [margin_of(height)] * 4, value=fill).permute(0, 2, 3, 1)
+        padded = _padded(images, margin_of(height), drawn.get("black")).permute(0, 2, 3, 1)
         sample = torch.arange(count, device=images.device)[:, None, None]
         images = padded[sample, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
     if "mirrored" in drawn:
         images = torch.where(drawn["mirrored"][:, None, None, None], images.flip(3), images)
     return images
+
+
+def _padded(images: Tensor, margin: int, black: Tensor | None) -> Tensor:
+    if black is None:
+        return F.pad(images, [margin] * 4, value=-1.0)
+    height, width = images.shape[-2:]
+    padded = black[:, :, None, None].repeat(1, 1, height + 2 * margin, width + 2 * margin)
+    padded[:, :, margin:-margin, margin:-margin] = images
+    return padded

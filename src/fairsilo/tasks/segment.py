@@ -157,7 +157,8 @@ class Segment:
 
     def augment(self, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Masks follow their images; what a crop lets in from outside is background."""
-        return augmented(inputs, drawn), augmented(targets.unsqueeze(1), drawn, fill=0).squeeze(1)
+        outside = {"black": targets.new_zeros(len(targets), 1)}
+        return augmented(inputs, drawn), augmented(targets.unsqueeze(1), {**drawn, **outside}).squeeze(1)
 
     def caption(self, target: Tensor, classes: Sequence[str]) -> str:
         shown = [name for number, name in enumerate(classes) if number and bool((target == number).any())]

@@ -20,7 +20,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.spectra import low_amplitude, non_negative, window_sizes, with_low_amplitude
+from fairsilo.methods.spectra import low_amplitude, window_sizes, with_low_amplitude
 
 AMPLITUDE = "once, the mean low-frequency amplitude of its training images"
 
@@ -55,7 +55,8 @@ class AmplitudeNorm(Part):
 
     def share(self, silo: Silo, message: Message) -> Message:
         batches = silo.evaluation_batches(silo.data.train)
-        total = sum(low_amplitude(non_negative(batch.inputs), self.window).sum(0) for batch in batches)
+        pixels = silo.model.pixels
+        total = sum(low_amplitude(pixels.to_unit(batch.inputs), self.window).sum(0) for batch in batches)
         return Message({"amplitude": torch.as_tensor(total) / len(silo.data.train)})
 
     def accompany(self, server: Server, message: Message) -> Message:
@@ -64,4 +65,5 @@ class AmplitudeNorm(Part):
 
     def inputs(self, silo: Silo, inputs: Tensor, batch: Batch, training: bool) -> Tensor:
         mean = silo.message.tensors[f"{self.name}.amplitude"]
-        return 2 * with_low_amplitude(non_negative(inputs), mean, self.window) - 1
+        pixels = silo.model.pixels
+        return pixels.from_unit(with_low_amplitude(pixels.to_unit(inputs), mean, self.window))

@@ -19,10 +19,10 @@ from fairsilo.core.messages import Message
 from fairsilo.core.output import Output, features_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
-from fairsilo.core.silo import Batch, Silo, prepare
+from fairsilo.core.silo import Batch, Silo, inputs_for
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.contours import contour_contrast
-from fairsilo.methods.spectra import amplitude, non_negative, restyled, window, window_sizes
+from fairsilo.methods.spectra import amplitude, window, window_sizes, with_low_amplitude
 
 BANK = "once, the low-frequency amplitudes of some of its training images, which go to every silo"
 RAW = "frequency-episodes.raw"  # in a restyled batch: the images as they were
@@ -60,9 +60,9 @@ class FrequencyEpisodes(Part):
     def share(self, silo: Silo, message: Message) -> Message:
         split = silo.data.train
         chosen = torch.randperm(len(split), generator=silo.stream(self.name))[: self.bank]
-        images = prepare(split.take(chosen)[0], silo.device, silo.model.layout.dtype)
+        images = silo.model.pixels.to_unit(inputs_for(silo.model, split.take(chosen)[0]))
         rows, columns = window(images.shape[-2], images.shape[-1], self.window)
-        return Message({"amplitudes": amplitude(non_negative(images))[..., rows, columns].contiguous()})
+        return Message({"amplitudes": amplitude(images)[..., rows, columns].contiguous()})
 
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
         others = [found for name, found in server.memory.of(self)["bank"].items() if name != silo]
@@ -107,4 +107,6 @@ class FrequencyEpisodes(Part):
         if bank is None:
             return batch.inputs
         chosen, own = (batch.extra[f"{self.name}.{key}"] for key in ("chosen", "own"))
-        return restyled(batch.inputs, bank.to(batch.inputs)[chosen], self.window, own)
+        pixels, other = silo.model.pixels, bank.to(batch.inputs)[chosen]
+        mixed = with_low_amplitude(pixels.to_unit(batch.inputs), other, self.window, own.to(batch.inputs.dtype))
+        return pixels.from_unit(mixed)

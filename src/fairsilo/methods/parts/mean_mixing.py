@@ -19,7 +19,7 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.samples import BLOCK
 from fairsilo.core.server import Server
-from fairsilo.core.silo import Batch, Silo, prepare
+from fairsilo.core.silo import Batch, Silo, inputs_for
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.mixing import mixing_terms
 
@@ -68,7 +68,7 @@ class MeanMixing(Part):
             raise ValueError(f"{len(split)} training samples are fewer than one group of {self.group}")
         means = []
         for some in torch.split(groups, max(1, BLOCK // self.group)):
-            inputs = prepare(split.take(some.flatten())[0], silo.device, silo.model.layout.dtype)
+            inputs = inputs_for(silo.model, split.take(some.flatten())[0])
             means.append(inputs.view(*some.shape, *inputs.shape[1:]).mean(1))
         inputs = torch.cat(means)
         labels = F.one_hot(split.targets[groups], silo.task.classes).to(inputs.dtype).mean(1)

@@ -48,7 +48,7 @@ class RoutedKernels(Part):
     entropy_weight: float = setting(10.0, "of the mean entropy", low=0)
     consistency_weight: float = setting(0.1, "of the agreement under noise", low=0)
     smooth_weight: float = setting(0.1, "of the difference between pixels", low=0, rare="in segmentation")
-    noise: float = setting(0.1, "standard deviation of the noise; images lie in [-1, 1]", low=0)
+    noise: float = setting(0.1, "standard deviation of the noise; images mostly lie in [-1, 1]", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

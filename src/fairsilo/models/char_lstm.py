@@ -1,0 +1,34 @@
+"""The next character of a text: the network of McMahan et al. (2017) and LEAF for Shakespeare's plays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from fairsilo.config import setting
+from fairsilo.core.output import Output
+
+
+@dataclass(frozen=True)
+class CharLSTMSettings:
+    vocabulary: int = setting(0, "how many characters texts consist of; 0: as many as there are classes", low=0)
+
+
+class CharLSTM(nn.Module):
+    """Characters by number (int64, B x length), embedded in 8 dimensions; two LSTM layers, a head on the last state."""
+
+    def __init__(self, classes: int, length: int = 80, vocabulary: int = 0, width: int = 256) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary or classes, 8)
+        self.lstm = nn.LSTM(8, width, num_layers=2, batch_first=True)
+        self.head = nn.Linear(width, classes)
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """The last hidden state of the upper layer."""
+        states: Tensor = self.lstm(self.embedding(inputs))[0]
+        return states[:, -1]
+
+    def forward(self, inputs: Tensor) -> Output:
+        features = self.features(inputs)
+        return Output(self.head(features), features)
