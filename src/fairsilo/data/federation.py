@@ -186,7 +186,7 @@ def federate(
     unseen: list[SiloData] = []
     for name, domain in dataset.domains.items():
         if name in outside:
-            everything = Split(domain.inputs, domain.targets)
+            everything = domain.samples
             nothing = everything.subset([])
             unseen.append(SiloData(name, name, nothing, nothing, everything))
         else:
@@ -301,7 +301,7 @@ def divide(domain: Domain, task: Task, count: int, validation: float, test: floa
         carving.carve(TRAIN, VALIDATION, validation, "validation")
     if domain.silo is None:
         owner = _deal(domain, carving.strata, split, count, seed)
-    everything = Split(domain.inputs, domain.targets)
+    everything = domain.samples
     tested = everything.subset((split == TEST).nonzero().flatten())
     silos = []
     for index, holder in enumerate(holders):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -54,7 +55,9 @@ def read_images(sources: Iterable[Path], size: int | None) -> tuple[list[str], T
     with size_limit():
         for file in files:
             stack.add(file, str(file))
-    return [str(file) for file in files], stack.take()
+    found = stack.take()
+    assert isinstance(found, Tensor)
+    return [str(file) for file in files], found
 
 
 def _folders(path: Path, classes: Sequence[str], size: int | None) -> dict[str, Domain]:
@@ -95,7 +98,10 @@ def _renumbered(
     domains: dict[str, Domain], theirs: Sequence[str], ours: Sequence[str], where: object
 ) -> dict[str, Domain]:
     number = torch.tensor([_number(name, ours, where) for name in theirs])
-    return {name: Domain(name, one.inputs, number[one.targets], one.split, one.group) for name, one in domains.items()}
+    return {
+        name: replace(one, targets=number[one.targets.long()].to(one.targets.dtype), silo=None)
+        for name, one in domains.items()
+    }
 
 
 def _number(name: str, classes: Sequence[str], where: object) -> int:

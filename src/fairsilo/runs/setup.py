@@ -146,7 +146,7 @@ def server_data_of(experiment: Experiment, roster: Roster, synthetic: dict[str, 
     for number, name in enumerate(roster.classes):
         if not (targets == number).any():
             raise FairsiloError(f"data.server={path} has no image of the federation's class {name!r}")
-    return Split(torch.cat([like(domain.inputs, roster) for domain in domains]), targets)
+    return Split(torch.cat([like(domain.samples.inputs, roster) for domain in domains]), targets)
 
 
 def check(experiment: Experiment, roster: Roster, objects: Objects | None = None) -> None:
