@@ -92,12 +92,20 @@ def refuse_code(folder: Path, code: list[str], trust: bool) -> None:
 def federation_of(experiment: Experiment) -> Federation:
     data = experiment.data
     dataset = load(
-        name=data.name, folder=data.folder, packed=data.packed, size=data.size, seed=data.seed, domains=data.domains
+        name=data.name,
+        folder=data.folder,
+        packed=data.packed,
+        size=data.size,
+        seed=data.seed,
+        domains=data.domains,
+        fit=data.fit,
+        root=data.root,
     )
     return federate(
         dataset,
         held_out=data.held_out,
-        silos_per_domain=data.silos_per_domain,
+        silos_per_domain=data.counts,
+        share=data.shares,
         dif=data.dif,
         order=data.domains,
         validation=data.validation,
@@ -141,7 +149,7 @@ def server_data_of(experiment: Experiment, roster: Roster, synthetic: dict[str, 
             f"data.server={path} does not exist; give PATH/class/image, PATH/domain/class/image or packed files"
         )
     size = max(roster.shape[-2:])
-    domains = read_newcomer(path, roster.classes, size).values()
+    domains = read_newcomer(path, roster.classes, size, experiment.data.fit).values()
     targets = torch.cat([domain.targets for domain in domains])
     for number, name in enumerate(roster.classes):
         if not (targets == number).any():

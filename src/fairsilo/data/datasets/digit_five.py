@@ -54,8 +54,8 @@ ABOUT = About(
     places=PLACES,
     layouts=(pickles(*FOLDERS), packed(*FOLDERS, stand_ins=tuple(STAND_INS))),
     protocols=(
-        "FedGCR: client types in the order mnist, usps, syn, mnist_m, svhn (data.protocol=fedgcr-digits; data.dif=5 or "
-        "10, or 1)",
+        "FedGCR: client types in the order mnist, usps, syn, mnist_m, svhn "
+        "(data.protocol=fedgcr, data.domains=mnist,usps,syn,mnist_m,svhn; data.dif=5 or 1 instead of 10)",
         "FedBN: a silo per domain",
     ),
     stand_ins=STAND_INS,
