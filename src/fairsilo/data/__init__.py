@@ -37,7 +37,7 @@ def is_public(name: str) -> bool:
 def all_datasets() -> dict[str, str]:
     """Name -> what it shows: the embedded data sets, public ones, and those that installed packages offer."""
     others = {name: f"of the package {point.module}" for name, point in registered(GROUP).items()}
-    return others | {name: datasets.about(name).shows for name in datasets.names()} | DATASETS
+    return DATASETS | {name: datasets.about(name).shows for name in datasets.names()} | others
 
 
 def names_code(name: str) -> bool:

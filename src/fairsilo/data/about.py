@@ -66,10 +66,6 @@ class About:
     task: str = "classify"
     metric: str = ""
 
-    def layout(self, folder: Path) -> Layout | None:
-        """The first form that a folder has."""
-        return next((one for one in self.layouts if folder.is_dir() and one.fits(folder)), None)
-
 
 def on_use(reference: str, **given: Any) -> Callable[[Path, Stack], Dataset]:
     """A reader that is imported when it is called: `module:function` inside `fairsilo.data`."""
@@ -111,6 +107,17 @@ def packed(*domains: str, stand_ins: Sequence[str] = ()) -> Layout:
         return packed_dataset(folder, stack, present)
 
     return Layout("packed files (one .npz per domain)", fits, read)
+
+
+def _has_parquet(folder: Path) -> bool:
+    return any(folder.glob("*.parquet")) or any((folder / "data").glob("*.parquet"))
+
+
+PARQUET = Layout(
+    "parquet files of the Hugging Face Hub with columns image, label and domain (extra `hub`)",
+    _has_parquet,
+    on_use("hub:read_parquet"),
+)
 
 
 def needs_package(package: str, extra: str, what: str) -> None:

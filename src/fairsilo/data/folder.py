@@ -145,6 +145,12 @@ def _indexed(
 
 def _rows(path: Path) -> list[Row]:
     """The rows of the index as text, checked one by one."""
+    columns, rows = parsed_index(path)
+    return [read_row(path, number, row, columns) for number, row in enumerate(rows, start=1)]
+
+
+def parsed_index(path: Path) -> tuple[list[str], list[dict[str, object]]]:
+    """The columns of an index, those that are known first, and its rows, not checked yet."""
     if not path.is_file():
         raise FairsiloError(f"Index {path} does not exist; give a CSV or JSON file with {', '.join(REQUIRED)}.")
     readers = {".csv": _csv, ".json": _json}
@@ -161,8 +167,7 @@ def _rows(path: Path) -> list[Row]:
     if not rows:
         raise FairsiloError(f"Index {path} has no rows; name at least one image per class and domain.")
     known = [name for name in (*REQUIRED, *OPTIONAL) if name in columns]
-    kept = [*known, *(name for name in columns if name and name not in known)]
-    return [_row(path, number, row, kept) for number, row in enumerate(rows, start=1)]
+    return [*known, *(name for name in columns if name and name not in known)], rows
 
 
 def _instead(name: str, columns: Iterable[str]) -> str:
@@ -171,7 +176,7 @@ def _instead(name: str, columns: Iterable[str]) -> str:
     return hint or f"; it needs {', '.join(REQUIRED)}"
 
 
-def _row(path: Path, number: int, row: dict[str, object], columns: Sequence[str]) -> Row:
+def read_row(path: Path, number: int, row: dict[str, object], columns: Sequence[str]) -> Row:
     """One row with exactly the wanted columns, stripped; only the split and attributes may be empty."""
     clean = {}
     for name in columns:

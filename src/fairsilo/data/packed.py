@@ -73,8 +73,8 @@ def packed_dataset(folder: Path, stack: Stack, domains: Sequence[str] | None = N
 
 def read_domain(file: Path, stack: Stack) -> tuple[Domain, list[str]]:
     """One file: its samples, and the names of the classes that their numbers stand for."""
-    arrays = _load(file)
-    _check(file, arrays)
+    arrays = load_arrays(file)
+    check_arrays(file, arrays)
     unnamed = ("background", file.resolve().parent.name)
     return _domain(file, arrays, stack), [str(name) for name in arrays.get("classes", unnamed)]
 
@@ -91,7 +91,7 @@ def _files(folder: Path, domains: Sequence[str] | None) -> list[Path]:
     return list(files.values())
 
 
-def _load(file: Path) -> Arrays:
+def load_arrays(file: Path) -> Arrays:
     """The arrays that are known; never unpickles, so that a file cannot run code."""
     try:
         # Opened here, since NumPy leaves a file open whose archive turns out to be broken.
@@ -106,7 +106,7 @@ def _load(file: Path) -> Arrays:
         raise FairsiloError(f"Packed file {file} is not an intact .npz archive ({error}).") from None
 
 
-def _check(file: Path, arrays: Arrays) -> None:
+def check_arrays(file: Path, arrays: Arrays) -> None:
     """The arrays must fit together before any image is cut out of them."""
     fault = next(_faults(arrays), None)
     if fault is not None:

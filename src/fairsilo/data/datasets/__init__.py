@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairsilo.data.about import About, Layout
+from fairsilo.data.about import PARQUET, About, Layout
 from fairsilo.errors import FairsiloError
 
 if TYPE_CHECKING:
@@ -34,6 +34,12 @@ def about(name: str) -> About:
     return found
 
 
+def layouts(name: str) -> tuple[Layout, ...]:
+    """The forms in which it is read, in order of preference; images of classes also as the Hub has them."""
+    facts = about(name)
+    return (*facts.layouts, PARQUET) if facts.task == "classify" else facts.layouts
+
+
 def root_of(root: str | None) -> Path | None:
     """Where data sets are looked for: `data.root`, else what the environment says."""
     given = root or os.environ.get(VARIABLE)
@@ -49,9 +55,9 @@ def candidates(name: str, root: Path) -> Iterator[Path]:
 def located(name: str, root: Path) -> tuple[Path, Layout] | None:
     """The first folder that has one of the data set's forms, and the form."""
     for folder in candidates(name, root):
-        layout = about(name).layout(folder)
-        if layout is not None:
-            return folder, layout
+        for layout in layouts(name):
+            if folder.is_dir() and layout.fits(folder):
+                return folder, layout
     return None
 
 
@@ -91,7 +97,7 @@ def missing(name: str, root: Path) -> str:
     """Where a data set was looked for, in a sentence."""
     facts = about(name)
     places = ", ".join(facts.places)
-    forms = "; or ".join(layout.words for layout in facts.layouts)
+    forms = "; or ".join(layout.words for layout in layouts(name))
     return (
         f"{facts.title} is not in {root}: looked for a folder {places}, or that folder itself, with {forms}; "
         f"`fairsilo datasets {name}` says how to get it"
