@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fairsilo.data.dataset import Dataset
 
 GROUP = "fairsilo.datasets"
-INDEX_SUFFIXES = (".csv", ".json")
+INDEX_SUFFIXES = (".csv", ".json", ".gz")
 
 
 def has_name(name: str) -> bool:
@@ -62,8 +62,9 @@ def load(
         name: An embedded data set, a public one that is found under the root, one that an installed package offers
             (entry points of the group `fairsilo.datasets`), or `package:function`. The function is called with the size
             (None: as the images are) and the seed, and returns a `fairsilo.data.dataset.Dataset`.
-        folder: Images as FOLDER/domain/class/*.png, or an index.
-        index: A CSV or JSON file.
+        folder: Images as FOLDER/domain/class/*.png, or with masks as FOLDER/domain/images and FOLDER/domain/masks; or
+            an index.
+        index: A CSV or JSON file of images, or a JSON object of role -> text.
         packed: A folder with one .npz per domain.
         size: Height and width in pixels.
         seed: Of what is rendered.
@@ -118,6 +119,16 @@ def _foreign(name: str, size: int | None, seed: int) -> Dataset:
 
 
 def _read(kind: str, path: Path, size: int | None, fit: str) -> Dataset:
+    """Images with labels; or, by what the path looks like, images with masks or texts by role."""
     from fairsilo.data.folder import read_folder, read_index
+    from fairsilo.data.layouts import has_masks, mask_folders
+    from fairsilo.data.plays import has_roles, own_texts
+    from fairsilo.data.reading import Stack, check_domains
 
-    return read_index(path, size, fit) if kind == "index" else read_folder(path, size, fit)
+    if kind == "index":
+        return own_texts(path) if has_roles(path) else read_index(path, size, fit)
+    if not has_masks(path):
+        return read_folder(path, size, fit)
+    masked = mask_folders(path, Stack(size, fit))
+    check_domains(masked.domains, f"Data folder {path}")
+    return masked

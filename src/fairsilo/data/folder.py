@@ -11,10 +11,12 @@ from pathlib import Path
 import torch
 
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
+from fairsilo.data.dicom import SUFFIX as DICOM
+from fairsilo.data.dicom import facts_of
 from fairsilo.data.reading import Stack, all_classes, check_domains, size_limit
 from fairsilo.errors import FairsiloError, nearest
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".dcm")
 SPLIT_WORDS = {"train": TRAIN, "validation": VALIDATION, "val": VALIDATION, "test": TEST, "": UNDECIDED}
 REQUIRED = ("path", "label", "domain")
 OPTIONAL = ("silo", "split", "group")
@@ -44,13 +46,25 @@ def folder_dataset(path: Path, stack: Stack) -> Dataset:
     with size_limit():
         for domain, found in tree.items():
             targets: list[int] = []
+            files: list[Path] = []
             for label, name in enumerate(classes):
                 for file in found.get(name, ()):
                     stack.add(file, str(file))
                     targets.append(label)
+                    files.append(file)
             split = torch.full((len(targets),), UNDECIDED, dtype=torch.int8)
-            domains[domain] = Domain(domain, stack.take(), torch.tensor(targets), split)
+            group, attributes = _headers(files)
+            domains[domain] = Domain(domain, stack.take(), torch.tensor(targets), split, group, attributes=attributes)
     return Dataset(path.resolve().name, tuple(classes), domains, source={"folder": str(path)})
+
+
+def _headers(files: Sequence[Path]) -> tuple[torch.Tensor | None, dict[str, tuple[str, ...]]]:
+    """What DICOM files say of themselves: images of one patient stay in one split, sex and scanner are attributes."""
+    if not all(file.suffix.lower() == DICOM for file in files):
+        return None, {}
+    patients, columns = facts_of(files)
+    numbers = {name: number for number, name in enumerate(sorted(set(patients)))}
+    return torch.tensor([numbers[one] for one in patients]), {key: tuple(one) for key, one in columns.items()}
 
 
 def _tree(path: Path) -> dict[str, dict[str, list[Path]]]:

@@ -225,6 +225,12 @@ def mask_of(file: Path) -> NDArray[np.uint8]:
     return bright.astype(np.uint8)
 
 
+def has_masks(folder: Path) -> bool:
+    """Whether every folder in it has the folders images and masks, and there is one at all."""
+    inside = [one for one in visible(folder) if one.is_dir()] if folder.is_dir() else []
+    return bool(inside) and all({"images", "masks"} <= {one.name for one in visible(each)} for each in inside)
+
+
 def mask_folders(folder: Path, stack: Stack, domains: Sequence[str] | None = None, inside: str = "") -> Dataset:
     """FOLDER/domain/images/NAME.png with FOLDER/domain/masks/NAME.png (or NAME_mask.png)."""
     names = [one.name for one in visible(folder) if (one / "images").is_dir() and (one / "masks").is_dir()]

@@ -20,7 +20,22 @@ LEAST = 64  # a role with no more samples is left out, as LEAF does (-k 64)
 
 def texts(folder: Path, stack: Stack) -> Dataset:
     """The first of the known files: role -> all its lines as one text."""
-    file = next(folder / name for name in TEXTS if (folder / name).is_file())
+    return own_texts(next(folder / name for name in TEXTS if (folder / name).is_file()))
+
+
+def has_roles(file: Path) -> bool:
+    """Whether a file is a JSON object, as one of role -> text is and an index of images is not."""
+    if not file.is_file() or not file.name.lower().endswith((".json", ".json.gz")):
+        return False
+    with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
+        try:
+            return stream.read(1024).lstrip().startswith(b"{")
+        except (OSError, EOFError):
+            return False
+
+
+def own_texts(file: Path) -> Dataset:
+    """A JSON file of role -> text; a role is a domain and a silo."""
     content = read_json(file)
     if not isinstance(content, Mapping) or not all(isinstance(text, str) for text in content.values()):
         raise FairsiloError(f"{file} must be a JSON object of role -> text")

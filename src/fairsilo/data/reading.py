@@ -19,6 +19,8 @@ from torch import Tensor
 
 from fairsilo.core.samples import Storage
 from fairsilo.data.dataset import Dataset
+from fairsilo.data.dicom import SUFFIX as DICOM
+from fairsilo.data.dicom import pixels_of
 from fairsilo.errors import FairsiloError, nearest
 
 Pixels = NDArray[np.uint8]  # height x width x 3
@@ -168,6 +170,8 @@ def fitted(image: Image.Image, size: int, fit: str, resampling: Image.Resampling
 def _opened(source: Source) -> Image.Image:
     if isinstance(source, np.ndarray):
         return Image.fromarray(source)
+    if isinstance(source, Path) and source.suffix.lower() == DICOM:
+        return Image.fromarray(pixels_of(source))
     return Image.open(BytesIO(source) if isinstance(source, bytes) else source)
 
 
