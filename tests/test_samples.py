@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -123,3 +124,37 @@ def test_a_fingerprint_is_of_the_input_its_type_and_its_shape() -> None:
     almost[0, 1, 2] = 2
     assert fingerprints(Split(almost, torch.zeros(1))).tolist() != [first]
     assert fingerprints(Split(ones[:0], torch.zeros(0))).tolist() == []
+
+
+# ----------------------------------------------------------------------------------------------------------- attributes
+def test_attributes_go_with_their_samples() -> None:
+    split = Split(INPUTS, TARGETS, attributes={"sex": list("fmfmfm")})
+    assert split.subset([4, 1, 0]).attributes == {"sex": ("f", "m", "f")}
+    assert split.subset([4, 1, 0]).subset([1]).attributes == {"sex": ("m",)}
+    other = Split(INPUTS.clone(), TARGETS, attributes={"sex": ["x"] * 6, "age": list("123456")})
+    assert joined([split.subset([1]), other.subset([0, 2])]).attributes == {"sex": ("m", "x", "x")}
+    assert joined([other.subset([0]), Split(INPUTS, TARGETS)]).attributes == {}
+    with pytest.raises(FairsiloError, match="attribute 'sex' has 2 values for 6 samples"):
+        Split(INPUTS, TARGETS, attributes={"sex": ["f", "m"]})
+
+
+def test_attributes_of_a_domain_reach_the_silos() -> None:
+    one = dataclasses.replace(domain("a"), attributes={"number": tuple(map(str, range(20)))})
+    made = federate(Dataset("two", ("0", "1"), {"a": one, "b": domain("b")}), held_out="b", silos_per_domain=2)
+    for silo in made.silos:
+        for name in ("train", "validation", "test"):
+            split = silo.split(name)
+            assert split.attributes["number"] == tuple(str(int(one)) for one in split.inputs.flatten())
+    with pytest.raises(FairsiloError, match="20 targets and 3 entries of age"):
+        dataclasses.replace(domain("a"), attributes={"age": ("1", "2", "3")})
+
+
+def test_a_file_that_is_only_read_is_not_changed(tmp_path: Path) -> None:
+    InFile(str(tmp_path / "f"), (4,), torch.float32).tensor[:] = torch.arange(4.0)
+    (tmp_path / "f").chmod(0o444)
+    again = InFile(str(tmp_path / "f"), (4,), torch.float32, read_only=True)
+    again.tensor[0] = 9.0
+    assert InFile(str(tmp_path / "f"), (4,), torch.float32, read_only=True).tensor.tolist() == [0, 1, 2, 3]
+    copy = pickle.loads(pickle.dumps(again))  # noqa: S301 - what this test has just written
+    assert copy.read_only
+    assert copy.tensor.tolist() == [0, 1, 2, 3]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from fairsilo.errors import FairsiloError, UnknownSettingError
+from fairsilo.protocols import PROTOCOLS, as_text, by_name, counts_of, shares_of
 
 
 def setting(
@@ -115,14 +116,33 @@ class DataSettings:
         None,
         "a federation that `fairsilo datasets` lists, or package:function; glyphs where no data are named",
     )
+    root: str | None = setting(None, "where public data sets are looked for; else the environment's FAIRSILO_DATA")
     folder: str | None = setting(None, "images as FOLDER/domain/class/*.png, or a CSV/JSON index")
     packed: str | None = setting(None, "a folder with one .npz per domain")
     domains: tuple[str, ...] | None = setting(None, "use these domains only, such as scan,photo")
     size: int | None = setting(None, "resize every image to this many pixels", low=8, high=4096)
+    fit: str = setting(
+        "squeeze",
+        "how images that are not square become square: both sides squeezed, the centre cropped, or padded with black",
+        choices=("squeeze", "crop", "pad"),
+    )
+    protocol: str | None = setting(
+        None,
+        "a paper's division of its data: sets what of held_out, silos_per_domain, share, dif, validation and test is "
+        "left at its default",
+        choices=PROTOCOLS,
+    )
     held_out: str | None = setting(
         "auto", "the domain nobody trains on; several: a+b or a,b; none: -; auto: the last one"
     )
-    silos_per_domain: int = setting(1, "into how many silos each domain is divided", low=1)
+    silos_per_domain: int | str = setting(
+        1, "into how many silos each domain is divided; by domain: mnist=3, usps=7 (others 1)", low=1
+    )
+    share: str | None = setting(
+        None,
+        "how much of a domain's training samples each of its silos gets: up to 1 a share, above 1 a number of samples; "
+        "for all domains (0.1) or by domain (mnist=0.01, svhn=600; others all they have)",
+    )
     dif: float | None = setting(
         None, "client types as in FedGCR: silos per domain, and samples, in a geometric series from dif to 1", low=1
     )
@@ -138,6 +158,27 @@ class DataSettings:
     synthetic_bad: float = setting(0.2, "share of bad ones among those rendered for glyphs", low=0, high=0.9)
     augment: str = setting("none", "random changes of training images", choices=("none", "crop", "flip", "crop+flip"))
     seed: int = setting(0, "of the rendering and of the splits; independent of the run's seed")
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """`share` as a dictionary: domain -> share or number of samples; of all domains under the empty name."""
+        return shares_of(self.share)
+
+    @property
+    def counts(self) -> dict[str, float]:
+        """`silos_per_domain` as a dictionary: domain -> number of silos; of all domains under the empty name."""
+        return counts_of(self.silos_per_domain)
+
+    def normal(self) -> DataSettings:
+        """With what the protocol sets, and with mappings as texts, which can be hashed."""
+        usual = {item.name: item.default for item in dataclasses.fields(self)}
+        preset = PROTOCOLS.get(self.protocol or "", {})
+        set_by = {key: value for key, value in preset.items() if getattr(self, key) == usual[key]}
+        made = dataclasses.replace(self, **set_by) if set_by else self
+        texts = {"share": as_text(shares_of(made.share)) or None}
+        if not isinstance(made.silos_per_domain, int | float):
+            texts["silos_per_domain"] = as_text(counts_of(made.silos_per_domain))
+        return dataclasses.replace(made, **texts)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -198,7 +239,6 @@ class TrainSettings:
 
 
 INVERSE = "inverse"
-CLASS_WEIGHTS = "be inverse, or name each class once with a weight of at least 0, such as melanoma=4, naevus=0.5"
 
 
 @dataclass(frozen=True)
@@ -281,10 +321,11 @@ class Experiment:
         check_fields(self)
         # also a mapping is taken; a text can be hashed, and is written as it can be given again
         groups = as_text(lr_factors(self.train.lr_groups))
-        object.__setattr__(self, "train", dataclasses.replace(self.train, lr_groups=groups))
+        object.__setattr__(self, "train", dataclasses.replace(self.train, lr_groups=groups or None))
+        object.__setattr__(self, "data", self.data.normal())
         weights = self.task.class_weights
         if weights is not None and weights != INVERSE:
-            weights = as_text(named_numbers("task.class_weights", weights, CLASS_WEIGHTS))
+            weights = as_text(class_weights(weights)) or None
             object.__setattr__(self, "task", dataclasses.replace(self.task, class_weights=weights))
         for group in ("data", "task", "train", "evaluate", "engine"):
             check_fields(getattr(self, group), f"{group}.")
@@ -303,36 +344,14 @@ class Experiment:
 
 def lr_factors(groups: Mapping[str, Any] | str | None) -> dict[str, float]:
     """Name -> factor, from a mapping or from a text such as `prompts=10, head=0.1`."""
-    return named_numbers(
-        "train.lr_groups", groups, "name each group once with a factor of at least 0, such as prompts=10, head=0.1"
-    )
+    rule = "it must name each group once with a factor of at least 0, such as prompts=10, head=0.1"
+    return by_name(groups, f"train.lr_groups is {groups!r}; {rule}", lambda value: 0 <= value < math.inf, lone=False)
 
 
-def named_numbers(key: str, given: Mapping[str, Any] | str | None, must: str) -> dict[str, float]:
-    """Name -> number of at least 0, from a mapping or a text such as `a=1, b=0.5`; `must` ends the error's sentence."""
-    pairs: list[tuple[str, Any]] = []
-    if given is not None and not isinstance(given, str | Mapping):
-        pairs = [("", given)]
-    elif isinstance(given, str):
-        for piece in filter(None, map(str.strip, given.split(","))):
-            name, _, number = piece.partition("=")
-            pairs.append((name.strip(), number.strip()))
-    elif given:
-        pairs = [(str(name), number) for name, number in given.items()]
-    found: dict[str, float] = {}
-    for name, number in pairs:
-        value = -1.0
-        with contextlib.suppress(TypeError, ValueError):
-            value = float(number)
-        if not name or name in found or not 0 <= value < math.inf:
-            raise FairsiloError(f"{key} is {given!r}; it must {must}")
-        found[name] = value
-    return found
-
-
-def as_text(numbers: Mapping[str, float]) -> str | None:
-    """Named numbers as they can be given again; None for none."""
-    return ", ".join(f"{name}={number:.12g}" for name, number in numbers.items()) or None
+def class_weights(given: Mapping[str, Any] | str | None) -> dict[str, float]:
+    """Class -> weight, from a mapping or from a text such as `melanoma=4, naevus=0.5`."""
+    rule = "it must be inverse, or name each class once with a weight of at least 0, such as melanoma=4, naevus=0.5"
+    return by_name(given, f"task.class_weights is {given!r}; {rule}", lambda one: 0 <= one < math.inf, lone=False)
 
 
 def participation_rule(text: str) -> tuple[str, float]:

@@ -142,7 +142,7 @@ def test_without_splits_all_are_undecided_and_names_become_groups(folder: Path) 
     [
         ({"label": None}, "no array 'label'"),
         ({"classes": None}, "no array 'classes'"),
-        ({"label": None, "mask_bits": np.zeros((4, 4), np.uint8)}, "segmentation is not supported yet"),
+        ({"label": None, "mask_bits": np.zeros((4, 4), np.uint8)}, "no array 'mask_shape'"),
         ({"label": np.array([0, 1, 2, 0])}, "label must lie between 0 and 1, but has 0 to 2"),
         ({"label": np.array([0, 1, -1, 0])}, "label must lie between 0 and 1, but has -1 to 1"),
         ({"label": np.array([0, 1, 1])}, "offsets must have 4 entries for 3 labels, not 5"),
@@ -235,8 +235,7 @@ def test_reads_the_shared_digits() -> None:
         assert len(domain.targets.unique()) == 10
 
 
-@pytest.mark.skipif(not (SHARED / "lung").is_dir(), reason="the shared data folder is not on this machine")
-def test_shared_segmentation_is_refused_and_subjects_become_groups() -> None:
-    refused(SHARED / "lung", "jsrt.npz", "segmentation is not supported yet")
+@pytest.mark.skipif(not (SHARED / "dermoscopy").is_dir(), reason="the shared data folder is not on this machine")
+def test_subjects_become_groups() -> None:
     dataset = read_packed(SHARED / "dermoscopy", size=16, domains=["vienna_dias", "rosendahl"])
     assert dataset.domains["vienna_dias"].group is not None

@@ -13,8 +13,9 @@ import typer
 from fairsilo import __version__
 from fairsilo.cli.checking import check
 from fairsilo.cli.comparing import compare
+from fairsilo.cli.data import datasets
 from fairsilo.cli.drawing import figure
-from fairsilo.cli.listing import datasets, methods, models, settings
+from fairsilo.cli.listing import methods, models, settings
 from fairsilo.cli.output import complain, say
 from fairsilo.cli.reporting import report
 from fairsilo.cli.running import resume, run

@@ -1,4 +1,4 @@
-"""`fairsilo methods`, `models`, `settings` and `datasets`: what there is to choose from."""
+"""`fairsilo methods`, `models` and `settings`: what there is to choose from."""
 
 from __future__ import annotations
 
@@ -64,46 +64,6 @@ def settings(
     from fairsilo.report.tables import settings_table
 
     show(settings_table(found))
-
-
-def datasets(
-    name: Annotated[str | None, typer.Argument(help="one data set, or your own folder, index or packed files")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """The embedded federations, what your own data must look like, and what they look like.
-
-    Data sets that installed packages offer are listed too.
-    """
-    from fairsilo.data import all_datasets
-
-    if name:
-        _dataset(name, as_json)
-        return
-    rows = [{"name": key, "about": about} for key, about in all_datasets().items()]
-    if as_json:
-        show_json(rows)
-        return
-    for row in rows:
-        say(f"{row['name']}: {row['about']}")
-    say(
-        "your own: data.folder=PATH with PATH/domain/class/*.png (or a CSV/JSON index with path, label, domain),\n"
-        "          data.packed=PATH with one .npz per domain, data.name=package:function with a function of your own"
-    )
-
-
-def _dataset(name: str, as_json: bool) -> None:
-    from fairsilo.data.describe import describe, find
-
-    facts = describe(find(name))
-    if as_json:
-        show_json(facts)
-        return
-    say(f"{facts['name']}: {facts['about']}".rstrip(": "))
-    say(f"classes: {', '.join(facts['classes'])}")
-    for domain, counts in facts["domains"].items():
-        say(f"  {domain}: " + ", ".join(f"{count} {split}" for split, count in counts.items()))
-    for note in facts["notes"]:
-        say(note)
 
 
 def _describe(found: dict[str, Any]) -> None:

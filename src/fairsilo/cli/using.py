@@ -37,7 +37,7 @@ def predict(
     from fairsilo.runs.trained import Trained
 
     trained = Trained(folder, trust=trust)
-    names, pixels = read_images(images, trained.size)
+    names, pixels = read_images(images, trained.size, trained.experiment.data.fit)
     found = trained.predict(pixels, silo, model).tolist()
     rows: list[dict[str, Any]] = [
         {"image": name, "probabilities": dict(zip(trained.classes, p, strict=True))}
@@ -72,7 +72,9 @@ def evaluate(
     from fairsilo.runs.trained import Trained
 
     trained = Trained(folder, trust=trust)
-    rows = trained.evaluate(read_newcomer(data, trained.classes, trained.size), silo, model, adapt)
+    rows = trained.evaluate(
+        read_newcomer(data, trained.classes, trained.size, trained.experiment.data.fit), silo, model, adapt
+    )
     if as_json:
         show_json(rows)
         return
@@ -96,7 +98,7 @@ def personalise(
     from fairsilo.runs.trained import Trained
 
     trained = Trained(folder, trust=trust)
-    domains = read_newcomer(data, trained.classes, trained.size)
+    domains = read_newcomer(data, trained.classes, trained.size, trained.experiment.data.fit)
     if name and len(domains) > 1:
         raise FairsiloError(f"{data} has {len(domains)} domains, and --name names one silo; give one domain")
     found = [trained.personalise(name or key, domain, validation, test) for key, domain in domains.items()]

@@ -6,7 +6,7 @@ storage without copying it. `take` reads inputs; targets are always in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,23 +83,68 @@ class InMemory(OneTensor):
 class InFile(OneTensor):
     """Samples in a memory-mapped file of raw numbers: another process maps the file instead of getting a copy.
 
-    The file is created where there is none.
+    The file is created where there is none, unless it is only read.
     """
 
-    def __init__(self, path: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-        self.path = path
+    def __init__(self, path: str, shape: tuple[int, ...], dtype: torch.dtype, read_only: bool = False) -> None:
+        self.path, self.read_only = path, read_only
         count = torch.Size(shape).numel()
-        self.tensor: Tensor = torch.from_file(path, shared=True, size=count, dtype=dtype).view(shape)
+        self.tensor: Tensor = torch.from_file(path, shared=not read_only, size=count, dtype=dtype).view(shape)
 
     @property
     def place(self) -> tuple[object, ...]:
         return (self.path,)
 
     def __reduce__(self) -> tuple[type[InFile], tuple[object, ...]]:
-        return InFile, (self.path, tuple(self.tensor.shape), self.tensor.dtype)
+        return InFile, (self.path, tuple(self.tensor.shape), self.tensor.dtype, self.read_only)
 
     def share_memory(self) -> None:
         """Nothing to do: a file is shared as it is."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of a text that lies in memory once: sample i is the `length` codes from position `starts[i]` on.
+
+    Windows that overlap share their codes; `take` hands them out as int64.
+    """
+
+    codes: Tensor  # one row of character codes, uint8 or int64
+    starts: Tensor  # int64, N
+    length: int
+
+    def __post_init__(self) -> None:
+        if len(self.starts) and not 0 <= int(self.starts.min()) <= int(self.starts.max()) <= self._last:
+            raise FairsiloError(
+                f"windows of {self.length} characters start between {int(self.starts.min())} and "
+                f"{int(self.starts.max())}, and the text has {len(self.codes)} characters"
+            )
+
+    @property
+    def _last(self) -> int:
+        return len(self.codes) - self.length
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.length,)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.int64
+
+    @property
+    def place(self) -> tuple[object, ...]:
+        return (*place_of(self.codes), *place_of(self.starts), self.length)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def take(self, indices: Tensor) -> Tensor:
+        return self.codes[self.starts[indices][:, None] + torch.arange(self.length)].long()
+
+    def share_memory(self) -> None:
+        for tensor in (self.codes, self.starts):
+            tensor.share_memory_()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -146,9 +191,10 @@ class Split:
             a storage that hands them out.
         targets: N targets: class numbers, masks or floats, as the task has them.
         indices: Which samples of the storage these are (int64, as many as targets); all of them where left out.
+        attributes: What else is known of each sample, such as sex or scanner: column -> N values.
 
     Raises:
-        FairsiloError: Inputs and targets differ in number.
+        FairsiloError: Inputs, targets and attributes differ in number.
 
     Example:
         >>> import torch
@@ -160,13 +206,27 @@ class Split:
         [1, 0]
     """
 
-    def __init__(self, inputs: Tensor | Storage, targets: Tensor, indices: Tensor | None = None) -> None:
+    def __init__(
+        self,
+        inputs: Tensor | Storage,
+        targets: Tensor,
+        indices: Tensor | None = None,
+        attributes: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.storage: Storage = InMemory(inputs) if isinstance(inputs, Tensor) else inputs
         self.targets = targets
         self.indices = indices
+        self.attributes: Mapping[str, tuple[str, ...]] = {
+            name: tuple(values) for name, values in (attributes or {}).items()
+        }
         count = len(self.storage) if indices is None else len(indices)
         if count != len(targets):
             raise FairsiloError(f"a split has {count} inputs and {len(targets)} targets; there must be one for each")
+        for name, values in self.attributes.items():
+            if len(values) != len(targets):
+                raise FairsiloError(
+                    f"attribute {name!r} has {len(values)} values for {len(targets)} samples; each needs one"
+                )
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -212,7 +272,10 @@ class Split:
     def subset(self, indices: Tensor | Sequence[int]) -> Split:
         """Some of the samples, as a split of its own that shares the storage."""
         chosen = torch.as_tensor(indices, dtype=torch.long)
-        return Split(self.storage, self.targets[chosen], chosen if self.indices is None else self.indices[chosen])
+        indices = chosen if self.indices is None else self.indices[chosen]
+        kept = chosen.tolist() if self.attributes else ()
+        attributes = {name: [values[index] for index in kept] for name, values in self.attributes.items()}
+        return Split(self.storage, self.targets[chosen], indices, attributes)
 
     def share_memory(self) -> None:
         """Let other processes read everything in place."""
@@ -222,9 +285,14 @@ class Split:
 
 
 def joined(splits: Iterable[Split]) -> Split:
-    """Several splits as one; splits with the same samples of one storage are taken once."""
+    """Several splits as one, with the attributes that all of them have.
+
+    Splits with the same samples of one storage are taken once.
+    """
     found = tuple({split.place: split for split in splits}.values())
-    return Split(Joined(found), torch.cat([split.targets for split in found]))
+    columns = [name for name in found[0].attributes if all(name in split.attributes for split in found)]
+    attributes = {name: [value for split in found for value in split.attributes[name]] for name in columns}
+    return Split(Joined(found), torch.cat([split.targets for split in found]), attributes=attributes)
 
 
 def place_of(tensor: Tensor) -> tuple[object, ...]:

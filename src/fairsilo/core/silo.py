@@ -211,7 +211,7 @@ class Silo:
         targets = self.data.train.targets
         if not self.training.balance:
             return torch.randperm(len(targets), generator=stream)
-        _, place, counts = self.task.strata(targets.cpu()).unique(return_inverse=True, return_counts=True)
+        _, place, counts = torch.unique(self.task.strata(targets.cpu()), return_inverse=True, return_counts=True)
         return torch.multinomial(1 / counts.double()[place], len(targets), replacement=True, generator=stream)
 
     def evaluation_batches(self, split: Split) -> Iterator[Batch]:

@@ -1,4 +1,4 @@
-"""Data sets: the embedded ones and those of other packages by name, and images from folders, indexes and packed files.
+"""Data sets: embedded, public and of other packages by name, and images from folders, indexes and packed files.
 
 Nothing heavy is imported here; a reader is imported when it is called for.
 """
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairsilo.data import datasets
 from fairsilo.data.embedded import DATASETS
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.plugins import called, found_by, is_reference, registered
@@ -20,18 +21,23 @@ if TYPE_CHECKING:
     from fairsilo.data.dataset import Dataset
 
 GROUP = "fairsilo.datasets"
-INDEX_SUFFIXES = (".csv", ".json")
+INDEX_SUFFIXES = (".csv", ".json", ".gz")
 
 
 def has_name(name: str) -> bool:
-    """Whether a data set is known by this name: embedded, or offered by an installed package."""
-    return name in DATASETS or name in registered(GROUP)
+    """Whether a data set is known by this name: embedded, public, or offered by an installed package."""
+    return name in DATASETS or is_public(name) or name in registered(GROUP)
+
+
+def is_public(name: str) -> bool:
+    """Whether it is a public data set, which is looked for under `data.root`."""
+    return name in datasets.names()
 
 
 def all_datasets() -> dict[str, str]:
-    """Name -> what it shows: the embedded data sets, and those that installed packages offer."""
+    """Name -> what it shows: the embedded data sets, public ones, and those that installed packages offer."""
     others = {name: f"of the package {point.module}" for name, point in registered(GROUP).items()}
-    return others | DATASETS
+    return DATASETS | {name: datasets.about(name).shows for name in datasets.names()} | others
 
 
 def names_code(name: str) -> bool:
@@ -47,19 +53,24 @@ def load(
     size: int | None = None,
     seed: int = 0,
     domains: Sequence[str] | None = None,
+    fit: str = "squeeze",
+    root: str | None = None,
 ) -> Dataset:
     """The data set of exactly one source, resized if a size is given, with all or only the named domains.
 
     Args:
-        name: An embedded data set, one that an installed package offers (entry points of the group
-            `fairsilo.datasets`), or `package:function`. The function is called with the size (None: as the images
-            are) and the seed, and returns a `fairsilo.data.dataset.Dataset`.
-        folder: Images as FOLDER/domain/class/*.png, or an index.
-        index: A CSV or JSON file.
+        name: An embedded data set, a public one that is found under the root, one that an installed package offers
+            (entry points of the group `fairsilo.datasets`), or `package:function`. The function is called with the size
+            (None: as the images are) and the seed, and returns a `fairsilo.data.dataset.Dataset`.
+        folder: Images as FOLDER/domain/class/*.png, or with masks as FOLDER/domain/images and FOLDER/domain/masks; or
+            an index.
+        index: A CSV or JSON file of images, or a JSON object of role -> text.
         packed: A folder with one .npz per domain.
         size: Height and width in pixels.
         seed: Of what is rendered.
         domains: The domains to use; by default all.
+        fit: How images that are not square become square where a size is given: squeeze, crop or pad.
+        root: The folder where public data sets are; by default what the environment variable FAIRSILO_DATA says.
     """
     sources = {"name": name, "folder": folder, "index": index, "packed": packed}
     given = {key: value for key, value in sources.items() if value is not None}
@@ -72,8 +83,8 @@ def load(
     if kind == "packed":
         from fairsilo.data.packed import read_packed
 
-        return read_packed(Path(value), size, domains)
-    dataset = _named(value, size, seed) if kind == "name" else _read(kind, Path(value), size)
+        return read_packed(Path(value), size, domains, fit)
+    dataset = _named(value, size, seed, fit, root) if kind == "name" else _read(kind, Path(value), size, fit)
     if domains is None:
         return dataset
     from fairsilo.data.reading import restrict
@@ -81,11 +92,15 @@ def load(
     return restrict(dataset, domains)
 
 
-def _named(name: str, size: int | None, seed: int) -> Dataset:
+def _named(name: str, size: int | None, seed: int, fit: str, root: str | None) -> Dataset:
     if name in DATASETS:
         from fairsilo.data.glyphs import glyphs
 
         return glyphs(seed) if size is None else glyphs(seed, size)
+    if is_public(name):
+        from fairsilo.data.reading import Stack
+
+        return datasets.read(name, root, Stack(size, fit))
     if not has_name(name) and not is_reference(name):
         raise FairsiloError(f"unknown data set {name!r}{nearest(name, all_datasets())}")
     return _foreign(name, size, seed)
@@ -103,7 +118,17 @@ def _foreign(name: str, size: int | None, seed: int) -> Dataset:
     return made
 
 
-def _read(kind: str, path: Path, size: int | None) -> Dataset:
+def _read(kind: str, path: Path, size: int | None, fit: str) -> Dataset:
+    """Images with labels; or, by what the path looks like, images with masks or texts by role."""
     from fairsilo.data.folder import read_folder, read_index
+    from fairsilo.data.layouts import has_masks, mask_folders
+    from fairsilo.data.plays import has_roles, own_texts
+    from fairsilo.data.reading import Stack, check_domains
 
-    return read_index(path, size) if kind == "index" else read_folder(path, size)
+    if kind == "index":
+        return own_texts(path) if has_roles(path) else read_index(path, size, fit)
+    if not has_masks(path):
+        return read_folder(path, size, fit)
+    masked = mask_folders(path, Stack(size, fit))
+    check_domains(masked.domains, f"Data folder {path}")
+    return masked

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,6 +17,8 @@ from fairsilo.core.task import Task
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.tasks.registry import task_of
+
+LEFT_OUT = -2  # a sample that data.share gives to no silo
 
 
 @dataclass(frozen=True)
@@ -163,7 +165,8 @@ def federate(
     dataset: Dataset,
     *,
     held_out: str | None = "auto",
-    silos_per_domain: int = 1,
+    silos_per_domain: int | Mapping[str, float] = 1,
+    share: Mapping[str, float] | None = None,
     dif: float | None = None,
     order: Sequence[str] | None = None,
     validation: float = 0.15,
@@ -173,26 +176,45 @@ def federate(
     """Leave one domain (or several, `a+b` or `a,b`, or none, `-`) out; divide every other one into silos.
 
     The unseen silo is tested on all samples of its domain. The silos of one domain divide its training and
-    validation samples among them and are tested on the whole test set of the domain. With `dif` the domains are
-    FedGCR's client types, in the order given, the first with the most silos and samples.
+    validation samples among them and are tested on the whole test set of the domain. `silos_per_domain` and `share`
+    go by domain, or for all of them under the empty name: how many silos it has, and how much of its training samples
+    each of them gets (up to 1 a share, above 1 a number; the rest is left out). With `dif` the domains are FedGCR's
+    client types, in the order given, the first with the most silos and samples.
     """
     outside = held_out_domains(dataset, held_out)
+    counts = {"": silos_per_domain} if isinstance(silos_per_domain, int) else silos_per_domain
+    for key, given in (("data.silos_per_domain", counts), ("data.share", share or {})):
+        _check_named(key, given, dataset, outside)
     task = task_of(dataset.task, len(dataset.classes))
     if dif is not None:
         listed = {name: dataset.domains[name] for name in order or dataset.domains}
         dataset = replace(dataset, domains=listed)
-        return _typed(dataset, outside, dif, silos_per_domain, validation, test, seed)
+        if share:
+            raise FairsiloError("data.dif decides how many samples each silo gets; leave data.share out")
+        return _typed(dataset, outside, dif, set(counts.values()), validation, test, seed)
     silos: list[SiloData] = []
     unseen: list[SiloData] = []
     for name, domain in dataset.domains.items():
         if name in outside:
-            everything = Split(domain.inputs, domain.targets)
+            everything = domain.samples
             nothing = everything.subset([])
             unseen.append(SiloData(name, name, nothing, nothing, everything))
         else:
-            silos += divide(domain, task, silos_per_domain, validation, test, seed)
+            count = int(counts.get(name, counts.get("", 1)))
+            part = (share or {}).get(name, (share or {}).get(""))
+            silos += divide(domain, task, count, validation, test, seed, part)
     inside = [domain for name, domain in dataset.domains.items() if name not in outside]
     return Federation(dataset.name, dataset.classes, tuple(silos), tuple(unseen), dataset.task, _settled(inside))
+
+
+def _check_named(key: str, given: Mapping[str, float], dataset: Dataset, outside: Sequence[str]) -> None:
+    for name in filter(None, given):
+        if name not in dataset.domains:
+            raise FairsiloError(
+                f"{key} names {name!r}, which is no domain of {dataset.name}{nearest(name, dataset.domains)}"
+            )
+        if name in outside:
+            raise FairsiloError(f"{key} names {name!r}, which is held out and has no silos that train")
 
 
 def _settled(domains: Iterable[Domain]) -> tuple[str, ...]:
@@ -206,12 +228,12 @@ def _settled(domains: Iterable[Domain]) -> tuple[str, ...]:
 
 
 def _typed(
-    dataset: Dataset, outside: Sequence[str], dif: float, count: int, validation: float, test: float, seed: int
+    dataset: Dataset, outside: Sequence[str], dif: float, counts: set[float], validation: float, test: float, seed: int
 ) -> Federation:
     """FedGCR's protocol: type i has round(r^(T-1-i)) silos and 1/r^i of the first type's samples (or all it has, where
     that is less), and inside a type silo j has r^j shares; r = dif^(1/(T-1)) to one digit, from 2 on up to the next
     hundredth. With dif = 1: two silos each, of one share and three."""
-    if count != 1:
+    if counts != {1}:
         raise FairsiloError("data.dif decides the number of silos of each domain; leave data.silos_per_domain at 1")
     inside = [name for name in dataset.domains if name not in outside]
     given = next((name for name in inside if dataset.domains[name].silo is not None), None)
@@ -276,11 +298,15 @@ def held_out_domains(dataset: Dataset, held_out: str | None) -> tuple[str, ...]:
     return chosen
 
 
-def divide(domain: Domain, task: Task, count: int, validation: float, test: float, seed: int) -> list[SiloData]:
+def divide(
+    domain: Domain, task: Task, count: int, validation: float, test: float, seed: int, share: float | None = None
+) -> list[SiloData]:
     """The silos of one domain, with the splits that the data leave open carved out.
 
-    Every silo keeps a training sample, also where the shares would leave it none: a site with a handful of samples
-    takes part, with little or nothing to be validated or tested on.
+    With a share each silo gets so much of the domain's training samples (of its own, where the data name silos), drawn
+    from each stratum alike, and what the data set aside for validation is cut as much. Every silo keeps a training
+    sample, also where the shares would leave it none: a site with a handful of samples takes part, with little or
+    nothing to be validated or tested on.
     """
     if domain.silo is not None and count > 1:
         raise FairsiloError(
@@ -297,11 +323,14 @@ def divide(domain: Domain, task: Task, count: int, validation: float, test: floa
     if (split == UNDECIDED).any() and not (split == TEST).any():
         carving.carve(UNDECIDED, TEST, test, "test")
     split[split == UNDECIDED] = TRAIN
+    if share is not None:
+        for index, holder in enumerate(holders if domain.silo is not None else [domain.name]):
+            _cut(split, owner == index, carving.strata, share, count, holder, seed)
     if not (split == VALIDATION).any():
         carving.carve(TRAIN, VALIDATION, validation, "validation")
     if domain.silo is None:
         owner = _deal(domain, carving.strata, split, count, seed)
-    everything = Split(domain.inputs, domain.targets)
+    everything = domain.samples
     tested = everything.subset((split == TEST).nonzero().flatten())
     silos = []
     for index, holder in enumerate(holders):
@@ -314,6 +343,27 @@ def divide(domain: Domain, task: Task, count: int, validation: float, test: floa
             )
         silos.append(SiloData(holder, domain.name, everything.subset(train), everything.subset(valid), tested))
     return silos
+
+
+def _cut(split: Tensor, mine: Tensor, strata: Tensor, share: float, count: int, name: str, seed: int) -> None:
+    """Leave `count` silos so much of the samples each: of the training samples a share or a number, of those for
+    validation as much of them; the rest is in no split."""
+    pools = {part: (mine & (split == part)).nonzero().flatten() for part in (TRAIN, VALIDATION)}
+    training = len(pools[TRAIN])
+    each = math.floor(share * training + 1e-9) if share <= 1 else int(share)
+    if each < 1 or each * count > training:
+        wanted = f"{count} x {each} samples" if count > 1 else f"{each} samples"
+        raise FairsiloError(f"data.share={share:g} asks for {wanted} of {name!r}, which has {training} to train on")
+    for part, pool in pools.items():
+        kept = count * each if part == TRAIN else min(len(pool), count * max(1, len(pool) * each // training))
+        order = torch.randperm(len(pool), generator=streams.generator(seed, "share", name, part))
+        pool = pool[order]
+        rank = torch.zeros(len(pool), dtype=torch.float64)
+        for stratum in sorted(set(strata[pool].tolist())):
+            members = strata[pool] == stratum
+            number = int(members.sum())
+            rank[members] = (torch.arange(number, dtype=torch.float64) + 0.5) / number
+        split[pool[rank.argsort(stable=True)[kept:]]] = LEFT_OUT
 
 
 def _with_whole_groups(domain: Domain) -> Tensor:

@@ -11,10 +11,12 @@ from pathlib import Path
 import torch
 
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
+from fairsilo.data.dicom import SUFFIX as DICOM
+from fairsilo.data.dicom import facts_of
 from fairsilo.data.reading import Stack, all_classes, check_domains, size_limit
 from fairsilo.errors import FairsiloError, nearest
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".dcm")
 SPLIT_WORDS = {"train": TRAIN, "validation": VALIDATION, "val": VALIDATION, "test": TEST, "": UNDECIDED}
 REQUIRED = ("path", "label", "domain")
 OPTIONAL = ("silo", "split", "group")
@@ -25,28 +27,44 @@ LITTER = {"thumbs.db", "desktop.ini"}
 Row = dict[str, str]
 
 
-def read_folder(path: Path, size: int | None = None) -> Dataset:
+def read_folder(path: Path, size: int | None = None, fit: str = "squeeze") -> Dataset:
     """Read PATH/domain/class/image; class folders hold images only, deeper folders are refused.
 
     Files other than images beside the domain or class folders (a README, a licence) are passed over; splits
-    are left undecided; images that are not square are squeezed when a size is given. A domain may lack a class.
+    are left undecided; where a size is given, `fit` says how images that are not square become square. A domain may
+    lack a class.
     """
-    path = Path(path)
+    return folder_dataset(Path(path), Stack(size, fit))
+
+
+def folder_dataset(path: Path, stack: Stack) -> Dataset:
+    """As `read_folder`, with images put on a stack."""
     tree = _tree(path)
     check_domains(tree, f"Data folder {path}")
     classes = all_classes({domain: set(found) for domain, found in tree.items()})
-    stack = Stack(size)
     domains = {}
     with size_limit():
         for domain, found in tree.items():
             targets: list[int] = []
+            files: list[Path] = []
             for label, name in enumerate(classes):
                 for file in found.get(name, ()):
                     stack.add(file, str(file))
                     targets.append(label)
+                    files.append(file)
             split = torch.full((len(targets),), UNDECIDED, dtype=torch.int8)
-            domains[domain] = Domain(domain, stack.take(), torch.tensor(targets), split)
+            group, attributes = _headers(files)
+            domains[domain] = Domain(domain, stack.take(), torch.tensor(targets), split, group, attributes=attributes)
     return Dataset(path.resolve().name, tuple(classes), domains, source={"folder": str(path)})
+
+
+def _headers(files: Sequence[Path]) -> tuple[torch.Tensor | None, dict[str, tuple[str, ...]]]:
+    """What DICOM files say of themselves: images of one patient stay in one split, sex and scanner are attributes."""
+    if not all(file.suffix.lower() == DICOM for file in files):
+        return None, {}
+    patients, columns = facts_of(files)
+    numbers = {name: number for number, name in enumerate(sorted(set(patients)))}
+    return torch.tensor([numbers[one] for one in patients]), {key: tuple(one) for key, one in columns.items()}
 
 
 def _tree(path: Path) -> dict[str, dict[str, list[Path]]]:
@@ -54,7 +72,7 @@ def _tree(path: Path) -> dict[str, dict[str, list[Path]]]:
     if not path.is_dir():
         problem = "is a file, not a folder" if path.exists() else "does not exist"
         raise FairsiloError(f"Data folder {path} {problem}; give a folder and {LAYOUT}.")
-    tree = {domain.name: {label.name: _images(label) for label in _folders(domain)} for domain in _folders(path)}
+    tree = {domain.name: {label.name: images_in(label) for label in _folders(domain)} for domain in _folders(path)}
     for domain, found in tree.items():
         if not found:
             raise FairsiloError(f"Domain folder {path / domain} has no class folders; {LAYOUT}.")
@@ -63,21 +81,21 @@ def _tree(path: Path) -> dict[str, dict[str, list[Path]]]:
     return tree
 
 
-def _visible(folder: Path) -> list[Path]:
+def visible(folder: Path) -> list[Path]:
     entries = (entry for entry in folder.iterdir() if not entry.name.startswith("."))
     return sorted((entry for entry in entries if entry.name.lower() not in LITTER), key=lambda entry: entry.name)
 
 
 def _folders(folder: Path) -> list[Path]:
-    entries = _visible(folder)
+    entries = visible(folder)
     for entry in entries:
         if not entry.is_dir() and entry.suffix.lower() in SUFFIXES:
             raise FairsiloError(f"Image {entry} lies outside a class folder; {LAYOUT}.")
     return [entry for entry in entries if entry.is_dir()]
 
 
-def _images(folder: Path) -> list[Path]:
-    files = _visible(folder)
+def images_in(folder: Path) -> list[Path]:
+    files = visible(folder)
     for file in files:
         if file.is_dir():
             raise FairsiloError(
@@ -92,12 +110,17 @@ def _images(folder: Path) -> list[Path]:
     return files
 
 
-def read_index(path: Path, size: int | None = None) -> Dataset:
+def read_index(path: Path, size: int | None = None, fit: str = "squeeze") -> Dataset:
     """Read an index of images: path (relative to the index), label, domain; silo, split and group if known.
 
-    Rows of one group (a patient, an original) stay in one split; a row without a split is left undecided.
+    Rows of one group (a patient, an original) stay in one split; a row without a split is left undecided. Columns
+    that are none of these are attributes of the samples.
     """
-    path = Path(path)
+    return index_dataset(Path(path), Stack(size, fit))
+
+
+def index_dataset(path: Path, stack: Stack) -> Dataset:
+    """As `read_index`, with images put on a stack."""
     rows = _rows(path)
     by_domain: dict[str, list[Row]] = {name: [] for name in sorted({row["domain"] for row in rows})}
     for row in rows:
@@ -106,7 +129,6 @@ def read_index(path: Path, size: int | None = None) -> Dataset:
     found = {domain: {row["label"] for row in members} for domain, members in by_domain.items()}
     classes = all_classes(found)
     groups = {name: number for number, name in enumerate(sorted({row.get("group", "") for row in rows}))}
-    stack = Stack(size)
     with size_limit():
         domains = {
             domain: _indexed(path, domain, members, classes, groups, stack) for domain, members in by_domain.items()
@@ -129,11 +151,20 @@ def _indexed(
         split=torch.tensor([SPLIT_WORDS[row.get("split", "")] for row in rows], dtype=torch.int8),
         group=torch.tensor([groups[row["group"]] for row in rows]) if "group" in rows[0] else None,
         silo=tuple(row["silo"] for row in rows) if "silo" in rows[0] else None,
+        attributes={
+            column: tuple(row[column] for row in rows) for column in rows[0] if column not in (*REQUIRED, *OPTIONAL)
+        },
     )
 
 
 def _rows(path: Path) -> list[Row]:
     """The rows of the index as text, checked one by one."""
+    columns, rows = parsed_index(path)
+    return [read_row(path, number, row, columns) for number, row in enumerate(rows, start=1)]
+
+
+def parsed_index(path: Path) -> tuple[list[str], list[dict[str, object]]]:
+    """The columns of an index, those that are known first, and its rows, not checked yet."""
     if not path.is_file():
         raise FairsiloError(f"Index {path} does not exist; give a CSV or JSON file with {', '.join(REQUIRED)}.")
     readers = {".csv": _csv, ".json": _json}
@@ -149,8 +180,8 @@ def _rows(path: Path) -> list[Row]:
             raise FairsiloError(f"Index {path} has no column {name!r}{_instead(name, columns)}.")
     if not rows:
         raise FairsiloError(f"Index {path} has no rows; name at least one image per class and domain.")
-    kept = [name for name in (*REQUIRED, *OPTIONAL) if name in columns]
-    return [_row(path, number, row, kept) for number, row in enumerate(rows, start=1)]
+    known = [name for name in (*REQUIRED, *OPTIONAL) if name in columns]
+    return [*known, *(name for name in columns if name and name not in known)], rows
 
 
 def _instead(name: str, columns: Iterable[str]) -> str:
@@ -159,15 +190,15 @@ def _instead(name: str, columns: Iterable[str]) -> str:
     return hint or f"; it needs {', '.join(REQUIRED)}"
 
 
-def _row(path: Path, number: int, row: dict[str, object], columns: Sequence[str]) -> Row:
-    """One row with exactly the wanted columns, stripped; only the split may be empty."""
+def read_row(path: Path, number: int, row: dict[str, object], columns: Sequence[str]) -> Row:
+    """One row with exactly the wanted columns, stripped; only the split and attributes may be empty."""
     clean = {}
     for name in columns:
         value = row.get(name)
         if isinstance(value, list | dict | bool):
             raise FairsiloError(f"Row {number} of index {path} has {name} {value!r}, but it must be text.")
         clean[name] = "" if value is None else str(value).strip()
-        if not clean[name] and name != "split":
+        if not clean[name] and name != "split" and name in (*REQUIRED, *OPTIONAL):
             raise FairsiloError(f"Row {number} of index {path} has no {name}; every row needs one.")
     word = clean.get("split", "")
     if word.lower() not in SPLIT_WORDS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,28 +17,28 @@ from fairsilo.data.reading import Stack, size_limit
 from fairsilo.errors import FairsiloError, nearest
 
 
-def read_newcomer(source: str, classes: Sequence[str], size: int | None) -> dict[str, Domain]:
+def read_newcomer(source: str, classes: Sequence[str], size: int | None, fit: str = "squeeze") -> dict[str, Domain]:
     """Domains by name from PATH/class/image, PATH/domain/class/image, an index, packed files, or `glyphs:street`."""
     name, _, wanted = source.partition(":")
     path = Path(source)
     if has_name(name) and not path.exists():
-        found = load(name=name, size=size)
+        found = load(name=name, size=size, fit=fit)
         if wanted and wanted not in found.domains:
             raise FairsiloError(f"{name} has no domain {wanted!r}{nearest(wanted, found.domains)}")
         chosen = {key: domain for key, domain in found.domains.items() if not wanted or key == wanted}
         return _renumbered(chosen, found.classes, classes, source)
     if path.suffix.lower() in INDEX_SUFFIXES and path.is_file():
-        found = load(index=source, size=size)
+        found = load(index=source, size=size, fit=fit)
         return _renumbered(found.domains, found.classes, classes, source)
     files = sorted(file for file in path.glob("*.npz") if not file.name.startswith(".")) if path.is_dir() else []
     if files:
-        return _packed(files, classes, size)
+        return _packed(files, classes, Stack(size, fit))
     if not path.is_dir():
         raise FairsiloError(f"{source} is no folder; give PATH/class/image or PATH/domain/class/image")
-    return _folders(path, classes, size)
+    return _folders(path, classes, Stack(size, fit))
 
 
-def read_images(sources: Iterable[Path], size: int | None) -> tuple[list[str], Tensor]:
+def read_images(sources: Iterable[Path], size: int | None, fit: str = "squeeze") -> tuple[list[str], Tensor]:
     """Image files, and those inside folders, in name order: their paths and their pixels."""
     files: list[Path] = []
     for source in sources:
@@ -50,24 +51,26 @@ def read_images(sources: Iterable[Path], size: int | None) -> tuple[list[str], T
             files.append(source)
         else:
             raise FairsiloError(f"{source} does not exist")
-    stack = Stack(size)
+    stack = Stack(size, fit)
     with size_limit():
         for file in files:
             stack.add(file, str(file))
-    return [str(file) for file in files], stack.take()
+    found = stack.take()
+    assert isinstance(found, Tensor)
+    return [str(file) for file in files], found
 
 
-def _folders(path: Path, classes: Sequence[str], size: int | None) -> dict[str, Domain]:
+def _folders(path: Path, classes: Sequence[str], stack: Stack) -> dict[str, Domain]:
     inside = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not inside:
         raise FairsiloError(f"{path} holds no folders; give PATH/class/image or PATH/domain/class/image")
     if set(inside) & set(classes):  # class folders: all of it is one domain
-        return {path.resolve().name: _domain(path, path.resolve().name, classes, size)}
-    return {name: _domain(path / name, name, classes, size) for name in inside}
+        return {path.resolve().name: _domain(path, path.resolve().name, classes, stack)}
+    return {name: _domain(path / name, name, classes, stack) for name in inside}
 
 
-def _domain(path: Path, name: str, classes: Sequence[str], size: int | None) -> Domain:
-    stack, targets = Stack(size), []
+def _domain(path: Path, name: str, classes: Sequence[str], stack: Stack) -> Domain:
+    targets = []
     with size_limit():
         for folder in sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")):
             label = _number(folder.name, classes, path)
@@ -80,9 +83,8 @@ def _domain(path: Path, name: str, classes: Sequence[str], size: int | None) -> 
     return Domain(name, stack.take(), torch.tensor(targets), split)
 
 
-def _packed(files: Sequence[Path], classes: Sequence[str], size: int | None) -> dict[str, Domain]:
+def _packed(files: Sequence[Path], classes: Sequence[str], stack: Stack) -> dict[str, Domain]:
     """File by file, since `read_packed` asks for two domains at least: it is for federations, which hold one out."""
-    stack = Stack(size)
     found: dict[str, Domain] = {}
     with size_limit():
         for file in files:
@@ -95,7 +97,10 @@ def _renumbered(
     domains: dict[str, Domain], theirs: Sequence[str], ours: Sequence[str], where: object
 ) -> dict[str, Domain]:
     number = torch.tensor([_number(name, ours, where) for name in theirs])
-    return {name: Domain(name, one.inputs, number[one.targets], one.split, one.group) for name, one in domains.items()}
+    return {
+        name: replace(one, targets=number[one.targets.long()].to(one.targets.dtype), silo=None)
+        for name, one in domains.items()
+    }
 
 
 def _number(name: str, classes: Sequence[str], where: object) -> int:

@@ -131,7 +131,7 @@ def _from_folder(path: Path, roster: Roster, share: float, seed: int) -> dict[st
             stream = streams.generator(seed, "synthetic", silo.name, name)
             chosen.append(pool[torch.randperm(len(pool), generator=stream)[: int((wanted == number).sum())]])
         indices = torch.cat(chosen)
-        made[silo.name] = Split(like(domain.inputs[indices], roster), domain.targets[indices])
+        made[silo.name] = Split(like(domain.samples.take(indices)[0], roster), domain.targets[indices])
     return made
 
 

@@ -132,7 +132,7 @@ class _Keeper:
         used = self.used[split.storage.place]
         if used.features is None:
             used.features = self._shelved(used.samples)
-        return Split(used.features, split.targets, used.numbers(split))
+        return Split(used.features, split.targets, used.numbers(split), split.attributes)
 
     def _shelved(self, samples: Split) -> Storage:
         if self.shelf is None:

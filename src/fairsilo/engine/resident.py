@@ -57,7 +57,7 @@ class Resident:
         for block, _ in split.blocks():
             inputs[start : start + len(block)] = block
             start += len(block)
-        return Split(InMemory(inputs), targets.to(self.device))
+        return Split(InMemory(inputs), targets.to(self.device), attributes=split.attributes)
 
 
 def beside(device: torch.device, data: Data) -> Data:

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fairsilo.config import Experiment, participation_rule
+from fairsilo.data import is_public
+from fairsilo.data.embedded import DATASETS
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
 from fairsilo.methods import catalogue
 from fairsilo.models.registry import is_own
+from fairsilo.protocols import PROTOCOLS
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class Situation:
         if data.synthetic is not None:
             return False
         settled = {"data.test", "data.validation"} <= set(self.federation.settled)
-        return self.by_hand or (data.name is None and data.dif is None and data.silos_per_domain == 1 and settled)
+        whole = data.dif is None and data.share is None and data.silos_per_domain == 1
+        return self.by_hand or (data.name is None and whole and settled)
 
     @property
     def in_one_process(self) -> bool:
@@ -56,7 +60,8 @@ class Rule(NamedTuple):
     why: str
 
 
-DIVISION = ("folder", "packed", "domains", "size", "silos_per_domain", "dif", "validation", "test")
+READING = ("root", "folder", "packed", "domains", "size", "fit")
+DIVISION = (*READING, "protocol", "silos_per_domain", "share", "dif", "validation", "test")
 RULES = (
     Rule(
         tuple(f"data.{name}" for name in DIVISION),
@@ -77,6 +82,16 @@ RULES = (
         ("data.augment",),
         lambda at: len(at.federation.silos[0].train.shape) != 3,
         "samples are no images of channels x height x width",
+    ),
+    Rule(
+        ("data.root",),
+        lambda at: not is_public(at.experiment.data.name or ""),
+        "it is where public data sets are looked for, and data.name names none of them",
+    ),
+    Rule(
+        ("data.fit",),
+        lambda at: at.experiment.data.size is None or at.experiment.data.name in DATASETS,
+        "images are not resized: data.size is not given, or they are drawn in that size",
     ),
     Rule(("data.seed",), lambda at: at.nothing_drawn, "the data are not rendered, split or divided at random"),
     Rule(
@@ -152,6 +167,8 @@ def _given(experiment: Experiment, key: str) -> bool:
     group, _, leaf = key.partition(".")
     settings = getattr(experiment, group)
     usual = {item.name: item.default for item in dataclasses.fields(settings)}
+    if group == "data" and leaf in PROTOCOLS.get(experiment.data.protocol or "", {}):
+        return False  # by the paper's protocol, whatever the data say themselves
     return bool(getattr(settings, leaf) != usual[leaf])
 
 

@@ -13,7 +13,7 @@ import torch
 
 from fairsilo import config
 from fairsilo import data as sources
-from fairsilo.config import CLASS_WEIGHTS, INVERSE, EvaluateSettings, Experiment, named_numbers
+from fairsilo.config import INVERSE, EvaluateSettings, Experiment, class_weights
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.core.roster import Roster
@@ -93,12 +93,20 @@ def refuse_code(folder: Path, code: list[str], trust: bool) -> None:
 def federation_of(experiment: Experiment) -> Federation:
     data = experiment.data
     dataset = load(
-        name=data.name, folder=data.folder, packed=data.packed, size=data.size, seed=data.seed, domains=data.domains
+        name=data.name,
+        folder=data.folder,
+        packed=data.packed,
+        size=data.size,
+        seed=data.seed,
+        domains=data.domains,
+        fit=data.fit,
+        root=data.root,
     )
     return federate(
         dataset,
         held_out=data.held_out,
-        silos_per_domain=data.silos_per_domain,
+        silos_per_domain=data.counts,
+        share=data.shares,
         dif=data.dif,
         order=data.domains,
         validation=data.validation,
@@ -142,12 +150,12 @@ def server_data_of(experiment: Experiment, roster: Roster, synthetic: dict[str, 
             f"data.server={path} does not exist; give PATH/class/image, PATH/domain/class/image or packed files"
         )
     size = max(roster.shape[-2:])
-    domains = read_newcomer(path, roster.classes, size).values()
+    domains = read_newcomer(path, roster.classes, size, experiment.data.fit).values()
     targets = torch.cat([domain.targets for domain in domains])
     for number, name in enumerate(roster.classes):
         if not (targets == number).any():
             raise FairsiloError(f"data.server={path} has no image of the federation's class {name!r}")
-    return Split(torch.cat([like(domain.inputs, roster) for domain in domains]), targets)
+    return Split(torch.cat([like(domain.samples.inputs, roster) for domain in domains]), targets)
 
 
 def check(experiment: Experiment, roster: Roster, objects: Objects | None = None) -> None:
@@ -233,7 +241,7 @@ def _class_weights(given: str | None, roster: Roster) -> tuple[float, ...]:
     if not roster.classes:
         raise FairsiloError(f"task.class_weights={given} is for data with classes, which {roster.name} have not")
     if given != INVERSE:
-        named = named_numbers("task.class_weights", given, CLASS_WEIGHTS)
+        named = class_weights(given)
         for name in named:
             if name not in roster.classes:
                 raise FairsiloError(

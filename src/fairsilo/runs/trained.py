@@ -271,7 +271,7 @@ class Trained:
         method = self._adapting(adapt) if adapt else self.plan.method
         rows = []
         for name, domain in domains.items():
-            split = domain if isinstance(domain, Split) else Split(domain.inputs, domain.targets)
+            split = domain if isinstance(domain, Split) else domain.samples
             self._check_shape(split.shape)
             data = SiloData(name, name, split, split, split)
             held = self._holding(data, silo, which)
@@ -338,8 +338,8 @@ class Trained:
         """
         if isinstance(domain, Split):
             undecided = torch.full((len(domain),), UNDECIDED, dtype=torch.int8)
-            domain = Domain(name, domain.inputs, domain.targets, undecided)
-        self._check_shape(domain.inputs.shape[1:])
+            domain = Domain(name, domain.inputs, domain.targets, undecided, attributes=domain.attributes)
+        self._check_shape(domain.samples.shape)
         if name in self.silos:
             raise FairsiloError(f"{self.folder} has a silo {name!r} already; choose another name with --name")
         kept = self.run_folder.model_path(("personal", "last", name))

@@ -1,0 +1,64 @@
+"""How papers divide their data, as settings; and settings that go by domain or group, such as `mnist=3, usps=7`."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fairsilo.errors import FairsiloError
+
+# What papers do with their data, as settings.
+PROTOCOLS: dict[str, dict[str, Any]] = {
+    "fedheal-digits": {"held_out": "-", "silos_per_domain": 5, "share": "0.01", "validation": 0.0},
+    "fedheal-office": {"held_out": "-", "silos_per_domain": 5, "share": "0.1", "validation": 0.0, "test": 0.2},
+    "fedgcr": {"held_out": "-", "dif": 10.0},
+    "domainbed-80-20": {"test": 0.2},
+    "domainbed-90-10": {"test": 0.1},
+    "leaf": {"held_out": "-", "test": 0.1, "validation": 1 / 9},
+    "grace-prostate": {"test": 0.2, "validation": 0.2},
+}
+
+
+def shares_of(given: Any) -> dict[str, float]:
+    """`data.share` by domain: a share up to 1, or a number of samples."""
+    rule = "it must be a share of at most 1 or a number of samples, or name each domain once with one: mnist=0.01"
+    return by_name(
+        given, f"data.share is {given!r}; {rule}", lambda one: 0 < one <= 1 or (one < math.inf and one == int(one) > 1)
+    )
+
+
+def counts_of(given: Any) -> dict[str, float]:
+    """`data.silos_per_domain` by domain."""
+    rule = "it must be a number of silos, or name each domain once with one: mnist=3, usps=7"
+    return by_name(
+        given, f"data.silos_per_domain is {given!r}; {rule}", lambda one: one < math.inf and one == int(one) > 0
+    )
+
+
+def by_name(given: Any, sentence: str, allowed: Callable[[float], bool], lone: bool = True) -> dict[str, float]:
+    """Name -> number, from a mapping or a text such as `a=1, b=2`; a number alone is under the empty name."""
+    pairs: list[tuple[str, Any]] = []
+    if isinstance(given, Mapping):
+        pairs = [(str(name).strip() or "?", number) for name, number in given.items()]
+    elif isinstance(given, str):
+        for piece in filter(None, map(str.strip, given.split(","))):
+            name, equals, number = piece.rpartition("=")
+            pairs.append((name.strip() or ("?" if equals else ""), number.strip()))
+    elif given is not None:
+        pairs = [("", given)]
+    found: dict[str, float] = {}
+    for name, number in pairs:
+        value = math.nan
+        with contextlib.suppress(TypeError, ValueError):
+            value = float(number)
+        if name == "?" or (not name and (not lone or len(pairs) > 1)) or name in found or not allowed(value):
+            raise FairsiloError(sentence)
+        found[name] = value
+    return found
+
+
+def as_text(numbers: Mapping[str, float]) -> str:
+    """What `by_name` reads again."""
+    return ", ".join(f"{name}={number:.12g}" if name else f"{number:.12g}" for name, number in numbers.items())
