@@ -385,10 +385,10 @@ def entry(name: str) -> Entry:
 
 
 def model_for(text: str) -> str:
-    """The network a method runs on where none is named: what it is built around, else the small CNN."""
+    """The pretrained network that a method is built around; empty where it trains any network."""
     names = [piece.strip().partition("(")[0].partition(".")[0] for piece in text.split("|")]
     around = [CATALOGUE[name].model for name in names if name in CATALOGUE and CATALOGUE[name].model]
-    return around[0] if around else "small-cnn"
+    return around[0] if around else ""
 
 
 def having(setting: str) -> list[str]:

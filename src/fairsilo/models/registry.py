@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 from torch import nn
@@ -18,6 +19,7 @@ from fairsilo.errors import FairsiloError, nearest
 from fairsilo.models.backbones import SHIPPED, backbone_network, is_backbone
 from fairsilo.models.char_lstm import CharLSTM, CharLSTMSettings
 from fairsilo.models.efficientnets import B0Settings, EfficientNetB0, EfficientNetLite0, Lite0Settings
+from fairsilo.models.lite_weights import PACKAGE
 from fairsilo.models.networks import MLP, ResNet10, SmallCNN
 from fairsilo.models.resnets import ResNet18, ResNet50
 from fairsilo.models.unet import UNet, UNetSettings
@@ -298,3 +300,21 @@ def about(text: str) -> dict[str, Any]:
     if name not in found and kind not in found:
         raise FairsiloError(f"unknown model {name!r}{nearest(name, found)}")
     return found.get(name) or found[kind]
+
+
+PHOTO = 96  # pixels from which on a picture is taken for a photograph
+
+
+def suited(task: str, shape: tuple[int, ...]) -> str:
+    """The network for a task and samples of a shape where none is named.
+
+    Photographs get pretrained weights where these are installed (extra `pretrained`).
+    """
+    if task == "segment":
+        return "unet"
+    if task == "next-character":
+        return "char-lstm"
+    if len(shape) == 1:
+        return "mlp"
+    photo = len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= PHOTO
+    return "efficientnet-lite0" if photo and find_spec(PACKAGE) else "small-cnn"

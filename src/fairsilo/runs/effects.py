@@ -17,7 +17,7 @@ from fairsilo.data.embedded import DATASETS
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
 from fairsilo.methods import catalogue
-from fairsilo.models.registry import is_own
+from fairsilo.models.registry import is_own, suited
 from fairsilo.protocols import PROTOCOLS
 
 
@@ -155,7 +155,9 @@ def refuse_idle(
         model: Whether the model is one of the settings; else it is an object of the user's, which may be anything.
         by_hand: Whether the federation is an object of the user's.
     """
-    named = [catalogue.model_for(name) if experiment.model == "auto" else experiment.model for name in methods]
+    usual = suited(federation.task, federation.silos[0].train.shape)
+    auto = experiment.model == "auto"
+    named = [catalogue.model_for(name) or usual if auto else experiment.model for name in methods]
     at = Situation(experiment, federation, tuple(named) if model else (), by_hand)
     for rule in RULES:
         for key in rule.settings:

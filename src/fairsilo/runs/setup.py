@@ -169,7 +169,7 @@ def check_methods(experiment: Experiment, roster: Roster, objects: Objects | Non
     data = experiment.data
     made = data.synthetic is not None
     for name in filter(None, (experiment.method, experiment.baseline)):
-        model = catalogue.model_for(name) if experiment.model == "auto" else experiment.model
+        model = model_of(experiment.model, name, roster)
         plan = plan_of(dataclasses.replace(experiment, method=name, model=model), roster, objects)
         plan.check(roster, data.server is not None or made, made)
 
@@ -186,11 +186,18 @@ def check_data(experiment: Experiment, roster: Roster) -> None:
 def resolved(experiment: Experiment, roster: Roster, given: bool = False) -> Experiment:
     """`auto` replaced by what it came to, and the data's own name where they were given as an object: what is saved."""
     held_out = "+".join(dict.fromkeys(member.domain for member in roster.unseen)) or "-"
-    model = catalogue.model_for(experiment.method) if experiment.model == "auto" else experiment.model
+    model = model_of(experiment.model, experiment.method, roster)
     data = dataclasses.replace(experiment.data, held_out=held_out)
     if given:
         data = dataclasses.replace(data, name=roster.name, folder=None, packed=None)
     return dataclasses.replace(experiment, model=model, data=data, evaluate=evaluate_of(experiment, roster))
+
+
+def model_of(chosen: str, method: str, roster: Roster) -> str:
+    """The network of a method where `auto` is chosen: what it is built around, else what suits the task and samples."""
+    if chosen != "auto":
+        return chosen
+    return catalogue.model_for(method) or registry.suited(roster.task, roster.shape)
 
 
 def evaluate_of(experiment: Experiment, roster: Roster) -> EvaluateSettings:
