@@ -241,8 +241,8 @@ class Experiment:
     )
     model: str = setting(
         "auto",
-        "a network that `fairsilo models` lists, clip:PATH, vit:PATH, resnet:PATH, efficientnet:PATH or package:function; "
-        "auto: what the method is built around, else small-cnn",
+        "a network that `fairsilo models` lists (pretrained: clip:PATH, vit:PATH, resnet:PATH, efficientnet:PATH), or "
+        "package:function; auto: what the method is built around, else small-cnn",
     )
     seed: int = setting(0, "of initial weights, batch order and participation", low=0)
     data: DataSettings = field(default_factory=DataSettings)
