@@ -130,7 +130,6 @@ def test_nothing_held_is_kept_or_sent(how: str, people: Federation) -> None:
     _, loop = tiny.run(how, people, dataclasses.replace(tiny.TRAINING, rounds=2))
     model = loop.engine.host.model  # type: ignore[attr-defined]
     held = {value.untyped_storage().data_ptr() for value in model._held.values()}
-    assert held
     for memory in loop.engine.memory.values():
         for entries in memory.values():
             for value in entries.values():

@@ -187,8 +187,8 @@ class Split:
     """Samples with their targets.
 
     Args:
-        inputs: uint8 images (N x C x H x W, shown to the network in [-1, 1]) or floats (N x anything, as they are), or
-            a storage that hands them out.
+        inputs: uint8 images (N x C x H x W, shown to the network in [-1, 1] or as it asks), floats or int64 (N x
+            anything, as they are), or a storage that hands them out.
         targets: N targets: class numbers, masks or floats, as the task has them.
         indices: Which samples of the storage these are (int64, as many as targets); all of them where left out.
         attributes: What else is known of each sample, such as sex or scanner: column -> N values.
