@@ -17,9 +17,12 @@ from pictures import picture
 from fairsilo.data import all_datasets, datasets, load
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, Dataset
 from fairsilo.data.dermoscopy import age_group
+from fairsilo.data.federation import federate
 from fairsilo.data.packed import write_packed
 from fairsilo.data.text import LENGTH, VOCABULARY
 from fairsilo.errors import FairsiloError
+from fairsilo.tasks.classify import Classify
+from fairsilo.tasks.registry import TASKS
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data")
@@ -417,6 +420,23 @@ def test_texts_by_role(tmp_path: Path) -> None:
         load(name="shakespeare", root=str(tmp_path))
 
 
+def test_roles_become_silos_of_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "next-character", Classify)
+    text = {name: one * 40 for name, one in ROLES.items()}
+    (tmp_path / "roles.json").write_text(json.dumps(text))
+    made = federate(load(name="shakespeare", root=str(tmp_path)), held_out="-", validation=1 / 9, test=0.1)
+    assert made.names == ("HAM", "LEAR")
+    count = 40 * 200 - LENGTH
+    for silo in made.silos:
+        parts = [silo.split(name) for name in ("train", "validation", "test")]
+        assert sum(map(len, parts)) == count
+        assert [len(part) / count for part in parts] == pytest.approx([0.8, 0.1, 0.1], abs=0.03)
+        inputs, targets = parts[2].take([0])
+        shown = "".join(VOCABULARY[code] for code in inputs[0]) + VOCABULARY[targets[0]]
+        assert shown in text[silo.name]
+    assert made.roster.shape == (LENGTH,)
+
+
 # ------------------------------------------------------------------------------------------------------ what is at hand
 @needs_shared
 @pytest.mark.parametrize(
@@ -430,6 +450,7 @@ def test_texts_by_role(tmp_path: Path) -> None:
 def test_shared_data_are_found_by_name(name: str, expected: dict[str, int]) -> None:
     found = load(name=name, root=str(SHARED), size=16)
     assert {domain: len(samples) for domain, samples in found.domains.items()} == expected
+    assert list(found.domains) == list(expected)
     assert dict(datasets.about(name).domains) == expected
 
 

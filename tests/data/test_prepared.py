@@ -133,6 +133,21 @@ def test_a_damaged_image_leaves_nothing_behind(pacs: Path) -> None:
     assert list((pacs / "prepared").iterdir()) == []
 
 
+def test_masks_are_prepared_with_their_images(tmp_path: Path) -> None:
+    for name in ("jsrt", "montgomery"):
+        for kind, level in (("images", 50), ("masks", 255)):
+            (tmp_path / "lung" / name / kind).mkdir(parents=True)
+            picture(level, width=16, height=8).save(tmp_path / "lung" / name / kind / "1.png")
+    prepare("lung", None, str(tmp_path), 8, "pad")
+    found = load(name="lung", root=str(tmp_path), size=8, fit="pad").domains["jsrt"]
+    inputs, targets = found.samples.take([0])
+    assert torch.equal((inputs[0, 0] > 25).to(torch.uint8), targets[0])
+    assert targets.sum().item() == 32
+    picture(255, width=8, height=16).save(tmp_path / "lung" / "jsrt" / "masks" / "1.png")
+    with pytest.raises(FairsiloError, match=r"1\.png is 16 x 8 pixels, but its mask is 8 x 16"):
+        prepare("lung", None, str(tmp_path), 8, "pad")
+
+
 def test_text_needs_no_preparation(tmp_path: Path) -> None:
     role = text_domain("HAM", "x" * 100)
     assert role is not None

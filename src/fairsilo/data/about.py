@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,7 +104,8 @@ def packed(*domains: str, stand_ins: Sequence[str] = ()) -> Layout:
         from fairsilo.data.packed import packed_dataset
 
         present = [name for name in (*domains, *stand_ins) if (folder / f"{name}.npz").is_file()]
-        return packed_dataset(folder, stack, present)
+        dataset = packed_dataset(folder, stack, present)
+        return replace(dataset, domains={name: dataset.domains[name] for name in present})
 
     return Layout("packed files (one .npz per domain)", fits, read)
 

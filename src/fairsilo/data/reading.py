@@ -37,7 +37,8 @@ _DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error,
 class Pictures:
     """Images that are decoded when they are asked for, all of one size."""
 
-    sources: tuple[tuple[Source, str], ...]  # each with the name that an error calls it
+    # each with the name that an error calls it, and the height and width that its mask has
+    sources: tuple[tuple[Source, str, tuple[int, int] | None], ...]
     size: int
     fit: str
 
@@ -59,7 +60,7 @@ class Pictures:
     def take(self, indices: Tensor) -> Tensor:
         with size_limit():
             chosen = (self.sources[index] for index in indices.tolist())
-            found = [decode(source, name, self.size, self.fit) for source, name in chosen]
+            found = [decode(source, name, self.size, self.fit, shape) for source, name, shape in chosen]
         return torch.from_numpy(np.stack(found)).permute(0, 3, 1, 2).contiguous()
 
     def share_memory(self) -> None:
@@ -86,13 +87,13 @@ class Stack:
         self.later = later and size is not None
         self.first: tuple[str, tuple[int, ...]] | None = None
         self.images: list[Pixels] = []
-        self.sources: list[tuple[Source, str]] = []
+        self.sources: list[tuple[Source, str, tuple[int, int] | None]] = []
         self.held = 0
 
     def add(self, source: Source, name: str, shape: tuple[int, int] | None = None) -> None:
         """Decode one image; `name` is what an error calls it, `shape` the height and width that its mask has."""
         if self.later:
-            self.sources.append((source, name))
+            self.sources.append((source, name, shape))
             return
         pixels = decode(source, name, self.size, self.fit, shape)
         if self.first is None:
