@@ -302,3 +302,21 @@ def test_all_faults_of_packed_files(tmp_path: Path) -> None:
         problems, ("a.npz is not an intact", "b.npz does not fit", "Image 0 of", "differ in"), strict=True
     ):
         assert words in problem
+
+
+def test_all_faults_of_masks(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        for kind in ("images", "masks"):
+            (tmp_path / name / kind).mkdir(parents=True)
+            for number in range(12):
+                picture(255).save(tmp_path / name / kind / f"{number}.png")
+    assert check_data(tmp_path).problems == []
+    (tmp_path / "a" / "masks" / "3.png").unlink()
+    (tmp_path / "b" / "images" / "4.png").unlink()
+    (tmp_path / "a" / "masks" / "5.png").write_text("no mask")
+    picture(255, width=9).save(tmp_path / "b" / "masks" / "6.png")
+    problems = check_data(tmp_path).problems
+    assert len(problems) == 4
+    for words in ("3.png has no mask", "4.png has no image", "5.png is not an image", "its mask is 9 x 8"):
+        assert any(words in problem for problem in problems)
+    assert check_data(tmp_path).samples == 20

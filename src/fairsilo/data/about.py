@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,14 +100,7 @@ def packed(*domains: str, stand_ins: Sequence[str] = ()) -> Layout:
     def fits(folder: Path) -> bool:
         return any((folder / f"{name}.npz").is_file() for name in domains)
 
-    def read(folder: Path, stack: Stack) -> Dataset:
-        from fairsilo.data.packed import packed_dataset
-
-        present = [name for name in (*domains, *stand_ins) if (folder / f"{name}.npz").is_file()]
-        dataset = packed_dataset(folder, stack, present)
-        return replace(dataset, domains={name: dataset.domains[name] for name in present})
-
-    return Layout("packed files (one .npz per domain)", fits, read)
+    return Layout("packed files (one .npz per domain)", fits, on_use("packed:those_of", names=(*domains, *stand_ins)))
 
 
 def _has_parquet(folder: Path) -> bool:
