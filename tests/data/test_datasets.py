@@ -344,10 +344,9 @@ def volume(file: Path, values: np.ndarray) -> None:  # type: ignore[type-arg]
 
 
 def test_slices_of_prostates_by_patient(tmp_path: Path) -> None:
-    scan = np.zeros((4, 6, 3), np.float32)
-    scan[:, :, 0], scan[:, :, 1], scan[:, :, 2] = 0, 50, 100
-    outline = np.zeros((4, 6, 3), np.uint8)
-    outline[1, 2, 1:] = 1
+    scan = np.zeros((4, 6, 4), np.float32) + np.array([0, 30, 60, 90], np.float32)
+    outline = np.zeros((4, 6, 4), np.uint8)
+    outline[1, 2, [1, 3]] = 1
     for site in ("BIDMC", "RUNMC"):
         for case in ("Case00", "Case01"):
             volume(tmp_path / "prostate" / site / f"{case}.nii.gz", scan)
@@ -360,11 +359,11 @@ def test_slices_of_prostates_by_patient(tmp_path: Path) -> None:
     inputs = domain.samples.inputs
     assert inputs.shape == (4, 3, 6, 4)
     # the slice before, the slice, the slice after; the last is its own successor
-    assert inputs[0, :, 0, 0].tolist() == [0, 128, 255]
-    assert inputs[1, :, 0, 0].tolist() == [128, 255, 255]
+    assert inputs[0, :, 0, 0].tolist() == [0, 85, 170]
+    assert inputs[1, :, 0, 0].tolist() == [170, 255, 255]
     assert domain.targets[0].nonzero().tolist() == [[2, 1]]
     volume(tmp_path / "prostate" / "BIDMC" / "Case01_Segmentation.nii.gz", outline[:, :, :2])
-    with pytest.raises(FairsiloError, match=r"Case01\.nii\.gz is 4x6x3 and its mask .* is 4x6x2"):
+    with pytest.raises(FairsiloError, match=r"Case01\.nii\.gz is 4x6x4 and its mask .* is 4x6x2"):
         load(name="fed-prostate", root=str(tmp_path))
     (tmp_path / "prostate" / "BIDMC" / "Case01_Segmentation.nii.gz").write_bytes(b"no volume")
     with pytest.raises(FairsiloError, match=r"Case01_Segmentation\.nii\.gz is no intact NIfTI"):

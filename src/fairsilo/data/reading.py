@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from fairsilo.core import streams
 from fairsilo.core.samples import Storage
 from fairsilo.data.dataset import Dataset
 from fairsilo.data.dicom import SUFFIX as DICOM
@@ -251,6 +252,15 @@ def restrict(dataset: Dataset, domains: Collection[str]) -> Dataset:
     kept = {name: domain for name, domain in dataset.domains.items() if name in domains}
     check_domains(kept, f"The selection from the data set {dataset.name!r}")
     return replace(dataset, domains=kept)
+
+
+def draw(dataset: Dataset, count: int, seed: int) -> list[str]:
+    """The names of so many domains, drawn at random; all of them where there are just as many."""
+    names = sorted(dataset.domains)
+    if not 1 <= count <= len(names):
+        raise FairsiloError(f"data.domains asks for {count} domains, but {dataset.name} has {len(names)}.")
+    order = torch.randperm(len(names), generator=streams.generator(seed, "domains"))
+    return [names[index] for index in order[:count].tolist()]
 
 
 def _dimensions(shape: tuple[int, ...]) -> str:
