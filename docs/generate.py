@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """Writes the pages about methods, models and settings and the README's table from the code, so that they agree."""
+=======
+"""Writes the pages about methods, data sets and settings and the README's table from the code."""
+>>>>>>> datasets
 
 from __future__ import annotations
 
@@ -8,12 +12,15 @@ from typing import Any
 
 from fairsilo.config import all_settings
 from fairsilo.core.needs import NEEDS
+from fairsilo.data import datasets
+from fairsilo.data.about import About
 from fairsilo.methods.catalogue import CATALOGUE, Entry
 from fairsilo.models.registry import own_models
 from fairsilo.report.tables import counted, written
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = Path("docs") / "methods"
+DATA = Path("docs") / "datasets"
 SETTINGS = Path("docs") / "settings.md"
 MODELS = Path("docs") / "models.md"
 README = Path("README.md")
@@ -21,7 +28,13 @@ BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
 GENERATED = (
     "<!-- written by docs/generate.py from the catalogue; change src/fairsilo/methods.py or the part instead -->"
 )
+<<<<<<< HEAD
 GENERATED_MODELS = "<!-- written by docs/generate.py; change src/fairsilo/models/registry.py instead -->"
+=======
+GENERATED_DATA = (
+    "<!-- written by docs/generate.py; change the data set's file in src/fairsilo/data/datasets instead -->"
+)
+>>>>>>> datasets
 GENERATED_SETTINGS = "<!-- written by docs/generate.py; change src/fairsilo/config.py instead -->"
 
 
@@ -48,7 +61,10 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     """Path from the root -> content, for every file that the generator owns or owns a piece of."""
     found = [described(entry) for entry in CATALOGUE.values()]
     pages = {PAGES / f"{one['name']}.md": method_page(one) for one in found}
+    pages |= {DATA / f"{name}.md": data_page(name, datasets.about(name)) for name in datasets.names()}
+    pages |= {PAGES / "README.md": index(found), DATA / "README.md": data_index()}
     readme = (root / README).read_text(encoding="utf-8")
+<<<<<<< HEAD
     return {
         **pages,
         PAGES / "README.md": index(found),
@@ -56,6 +72,9 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
         MODELS: models_page(),
         README: with_table(readme, found),
     }
+=======
+    return {**pages, SETTINGS: settings_page(), README: with_table(readme, found)}
+>>>>>>> datasets
 
 
 def stale(root: Path = ROOT) -> list[str]:
@@ -67,7 +86,8 @@ def stale(root: Path = ROOT) -> list[str]:
 
 def write(root: Path = ROOT) -> None:
     wanted = generated(root)
-    (root / PAGES).mkdir(parents=True, exist_ok=True)
+    for folder in (PAGES, DATA):
+        (root / folder).mkdir(parents=True, exist_ok=True)
     for path in _left_over(root, wanted):
         (root / path).unlink()
     for path, content in wanted.items():
@@ -80,7 +100,12 @@ def _content(path: Path) -> str | None:
 
 
 def _left_over(root: Path, wanted: Mapping[Path, str]) -> list[Path]:
-    return [PAGES / path.name for path in (root / PAGES).glob("*.md") if PAGES / path.name not in wanted]
+    return [
+        folder / path.name
+        for folder in (PAGES, DATA)
+        for path in (root / folder).glob("*.md")
+        if folder / path.name not in wanted
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------- the pages
@@ -154,6 +179,7 @@ def settings_page() -> str:
     return _joined(["# Settings", GENERATED_SETTINGS, about, table(head, rows)])
 
 
+<<<<<<< HEAD
 def models_page() -> str:
     """Every network, and the settings of those that have any."""
     found = list(own_models().values())
@@ -185,6 +211,49 @@ def models_page() -> str:
             NETWORK,
         ]
     )
+=======
+def data_page(name: str, facts: About) -> str:
+    """One data set in full."""
+    rows = [[f"`{domain}`", str(count) if count else "not fixed"] for domain, count in facts.domains.items()]
+    stand_ins = [f"- `{domain}` stands in for a domain: {word}." for domain, word in facts.stand_ins.items()]
+    checked = [f"- `{file}`: `{digest}`" for file, digest in facts.sha256.items()]
+    sample = f"fairsilo run data={name} data.root=PATH" + (" data.size=64" if facts.task != "next-character" else "")
+    blocks = [
+        f"# {facts.title} (`{name}`)",
+        GENERATED_DATA,
+        f"{facts.shows[0].upper()}{facts.shows[1:]}.",
+        f"- Task: `{facts.task}`; classes: {', '.join(facts.classes)}.",
+        f"- Licence: {facts.licence}.",
+        f"- Size: {facts.size}.",
+        f"- Citation: {facts.citation}.",
+        table(["domain", "samples"], rows),
+        *stand_ins,
+        "## How to get it",
+        facts.obtain,
+        f"Looked for under `data.root` (or `FAIRSILO_DATA`) as {', '.join(f'`{one}`' for one in facts.places)}, or in "
+        "that folder itself, in this order:",
+        *(f"- {layout.words}" for layout in datasets.layouts(name)),
+        f"```\nfairsilo datasets {name} --root PATH\n{sample}\n```",
+        "## Protocols",
+        *(f"- {text}." for text in facts.protocols),
+        *(["## Files that were checked (sha256)", *checked] if checked else []),
+        "[All data sets](README.md)",
+    ]
+    return _joined(blocks)
+
+
+def data_index() -> str:
+    """The list of all data sets."""
+    found = {name: datasets.about(name) for name in datasets.names()}
+    rows = [[f"[`{name}`]({name}.md)", one.shows, one.task, one.licence] for name, one in found.items()]
+    about = (
+        "Public data sets that fairsilo reads in the forms people have them. Nothing is downloaded; `fairsilo datasets "
+        "NAME` says how to get one, where it is looked for and what is found. `fairsilo datasets prepare NAME --from "
+        "PATH --size 64` converts it once into memory-mapped files, of which a batch reads only what it needs. "
+        "[Your own data](../your-own-data.md) need no entry here."
+    )
+    return _joined(["# Data sets", GENERATED_DATA, about, table(["name", "what it shows", "task", "licence"], rows)])
+>>>>>>> datasets
 
 
 def bullets(title: str, items: Iterable[str]) -> str:

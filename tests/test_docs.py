@@ -15,8 +15,10 @@ from types import ModuleType
 import pytest
 
 from fairsilo.config import all_settings, experiment
+from fairsilo.data import datasets
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.text import method
+from fairsilo.protocols import PROTOCOLS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -56,6 +58,27 @@ def test_a_page_says_what_the_catalogue_says(name: str) -> None:
         assert len(re.findall(r"(?<!\\)\|", row)) == 6
     assert ("sees each silo's update" in page) == found["individual_updates"]
     assert ("data.server=PATH" in page) == any("server-data" in part.needs for part in CATALOGUE[name].parts)
+
+
+@pytest.mark.parametrize("name", datasets.names())
+def test_a_page_says_what_is_known_of_a_data_set(name: str) -> None:
+    facts = datasets.about(name)
+    page = generate.data_page(name, facts)
+    forms = [layout.words for layout in datasets.layouts(name)]
+    for fact in (facts.title, facts.licence, facts.citation, facts.obtain, facts.task, *facts.protocols, *forms):
+        assert fact in page
+    for domain, count in facts.domains.items():
+        assert f"| `{domain}` | {count or 'not fixed'} |" in page
+    words = shlex.split(next(line for line in page.splitlines() if line.startswith("fairsilo run")))
+    assert experiment({}, words[2:]).data.name == name
+    assert f"[`{name}`]({name}.md)" in generate.data_index()
+
+
+def test_protocols_that_pages_name_exist() -> None:
+    for name in datasets.names():
+        for text in datasets.about(name).protocols:
+            for protocol in re.findall(r"data\.protocol=([\w-]+)", text):
+                assert protocol in PROTOCOLS
 
 
 def test_the_page_of_settings_has_a_row_for_each() -> None:

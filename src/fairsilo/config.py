@@ -119,7 +119,9 @@ class DataSettings:
     root: str | None = setting(None, "where public data sets are looked for; else the environment's FAIRSILO_DATA")
     folder: str | None = setting(None, "images as FOLDER/domain/class/*.png, or a CSV/JSON index")
     packed: str | None = setting(None, "a folder with one .npz per domain")
-    domains: tuple[str, ...] | None = setting(None, "use these domains only, such as scan,photo")
+    domains: tuple[str, ...] | None = setting(
+        None, "use these domains only, such as scan,photo; a number alone draws so many"
+    )
     size: int | None = setting(None, "resize every image to this many pixels", low=8, high=4096)
     fit: str = setting(
         "squeeze",
@@ -128,8 +130,8 @@ class DataSettings:
     )
     protocol: str | None = setting(
         None,
-        "a paper's division of its data: sets what of held_out, silos_per_domain, share, dif, validation and test is "
-        "left at its default",
+        "a paper's division of its data: sets what of held_out, domains, silos_per_domain, share, dif, validation and "
+        "test is left at its default",
         choices=PROTOCOLS,
     )
     held_out: str | None = setting(

@@ -16,7 +16,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "fedgcr": {"held_out": "-", "dif": 10.0},
     "domainbed-80-20": {"test": 0.2},
     "domainbed-90-10": {"test": 0.1},
-    "leaf": {"held_out": "-", "test": 0.1, "validation": 1 / 9},
+    "leaf": {"held_out": "-", "domains": ("31",), "test": 0.1, "validation": 1 / 9},
     "grace-prostate": {"test": 0.2, "validation": 0.2},
 }
 

@@ -102,6 +102,8 @@ def test_a_mask_goes_the_way_of_its_image() -> None:
     padded = Stack(6, "pad").mask(mask)
     assert padded[0].sum() == padded[5].sum() == 0
     assert padded[2].tolist() == [0, 0, 1, 1, 0, 0]
+    classes = (2 * (np.arange(35) % 5 > 2)).astype(np.uint8)[None].repeat(35, 0)
+    assert set(Stack(16).mask(classes).flatten().tolist()) == {0, 2}  # no class between them
     with pytest.raises(FairsiloError, match="squeeze, crop, pad"):
         Stack(6, "stretch")
 

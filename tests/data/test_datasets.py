@@ -17,9 +17,12 @@ from pictures import picture
 from fairsilo.data import all_datasets, datasets, load
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, Dataset
 from fairsilo.data.dermoscopy import age_group
+from fairsilo.data.federation import federate
 from fairsilo.data.packed import write_packed
 from fairsilo.data.text import LENGTH, VOCABULARY
 from fairsilo.errors import FairsiloError
+from fairsilo.tasks.classify import Classify
+from fairsilo.tasks.registry import TASKS
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data")
@@ -341,10 +344,9 @@ def volume(file: Path, values: np.ndarray) -> None:  # type: ignore[type-arg]
 
 
 def test_slices_of_prostates_by_patient(tmp_path: Path) -> None:
-    scan = np.zeros((4, 6, 3), np.float32)
-    scan[:, :, 0], scan[:, :, 1], scan[:, :, 2] = 0, 50, 100
-    outline = np.zeros((4, 6, 3), np.uint8)
-    outline[1, 2, 1:] = 1
+    scan = np.zeros((4, 6, 4), np.float32) + np.array([0, 30, 60, 90], np.float32)
+    outline = np.zeros((4, 6, 4), np.uint8)
+    outline[1, 2, [1, 3]] = 1
     for site in ("BIDMC", "RUNMC"):
         for case in ("Case00", "Case01"):
             volume(tmp_path / "prostate" / site / f"{case}.nii.gz", scan)
@@ -357,11 +359,11 @@ def test_slices_of_prostates_by_patient(tmp_path: Path) -> None:
     inputs = domain.samples.inputs
     assert inputs.shape == (4, 3, 6, 4)
     # the slice before, the slice, the slice after; the last is its own successor
-    assert inputs[0, :, 0, 0].tolist() == [0, 128, 255]
-    assert inputs[1, :, 0, 0].tolist() == [128, 255, 255]
+    assert inputs[0, :, 0, 0].tolist() == [0, 85, 170]
+    assert inputs[1, :, 0, 0].tolist() == [170, 255, 255]
     assert domain.targets[0].nonzero().tolist() == [[2, 1]]
     volume(tmp_path / "prostate" / "BIDMC" / "Case01_Segmentation.nii.gz", outline[:, :, :2])
-    with pytest.raises(FairsiloError, match=r"Case01\.nii\.gz is 4x6x3 and its mask .* is 4x6x2"):
+    with pytest.raises(FairsiloError, match=r"Case01\.nii\.gz is 4x6x4 and its mask .* is 4x6x2"):
         load(name="fed-prostate", root=str(tmp_path))
     (tmp_path / "prostate" / "BIDMC" / "Case01_Segmentation.nii.gz").write_bytes(b"no volume")
     with pytest.raises(FairsiloError, match=r"Case01_Segmentation\.nii\.gz is no intact NIfTI"):
@@ -417,6 +419,23 @@ def test_texts_by_role(tmp_path: Path) -> None:
         load(name="shakespeare", root=str(tmp_path))
 
 
+def test_roles_become_silos_of_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, "next-character", Classify)
+    text = {name: one * 40 for name, one in ROLES.items()}
+    (tmp_path / "roles.json").write_text(json.dumps(text))
+    made = federate(load(name="shakespeare", root=str(tmp_path)), held_out="-", validation=1 / 9, test=0.1)
+    assert made.names == ("HAM", "LEAR")
+    count = 40 * 200 - LENGTH
+    for silo in made.silos:
+        parts = [silo.split(name) for name in ("train", "validation", "test")]
+        assert sum(map(len, parts)) == count
+        assert [len(part) / count for part in parts] == pytest.approx([0.8, 0.1, 0.1], abs=0.03)
+        inputs, targets = parts[2].take([0])
+        shown = "".join(VOCABULARY[code] for code in inputs[0]) + VOCABULARY[targets[0]]
+        assert shown in text[silo.name]
+    assert made.roster.shape == (LENGTH,)
+
+
 # ------------------------------------------------------------------------------------------------------ what is at hand
 @needs_shared
 @pytest.mark.parametrize(
@@ -430,6 +449,7 @@ def test_texts_by_role(tmp_path: Path) -> None:
 def test_shared_data_are_found_by_name(name: str, expected: dict[str, int]) -> None:
     found = load(name=name, root=str(SHARED), size=16)
     assert {domain: len(samples) for domain, samples in found.domains.items()} == expected
+    assert list(found.domains) == list(expected)
     assert dict(datasets.about(name).domains) == expected
 
 

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pictures import picture
 from test_packed import change, refused, sample
 
 from fairsilo.data.dataset import TEST, TRAIN, Dataset, Domain
+from fairsilo.data.newcomer import read_newcomer
 from fairsilo.data.packed import read_packed, write_packed
 from fairsilo.errors import FairsiloError
 
@@ -110,3 +112,20 @@ def test_real_masks_are_read() -> None:
     assert (lung.task, lung.classes) == ("segment", ("background", "lung"))
     # both lungs cover between a tenth and a half of a chest X-ray
     assert all(0.1 < domain.targets.float().mean() < 0.5 for domain in lung.domains.values())
+
+
+def test_masks_for_a_model_that_is_trained_already(folder: Path, tmp_path: Path) -> None:
+    for file in folder.glob("*.npz"):
+        change(file, classes=None)
+    found = read_newcomer(str(folder), ("background", "lung"), None)
+    assert torch.equal(found["south"].targets, masked().domains["south"].targets)
+    for kind, level in (("images", 50), ("masks", 255)):
+        (tmp_path / "clinic" / kind).mkdir(parents=True)
+        picture(level).save(tmp_path / "clinic" / kind / "1.png")
+    for place, name in ((tmp_path / "clinic", "clinic"), (tmp_path, "clinic")):
+        if place == tmp_path:
+            (tmp_path / "lobes" / "north.npz").unlink()
+            (tmp_path / "lobes" / "south.npz").unlink()
+            (tmp_path / "lobes").rmdir()
+        (one,) = read_newcomer(str(place), ("background", "lung"), None).values()
+        assert (one.name, one.targets.sum().item()) == (name, 64)

@@ -133,6 +133,21 @@ def test_a_damaged_image_leaves_nothing_behind(pacs: Path) -> None:
     assert list((pacs / "prepared").iterdir()) == []
 
 
+def test_masks_are_prepared_with_their_images(tmp_path: Path) -> None:
+    for name in ("jsrt", "montgomery"):
+        for kind, level in (("images", 50), ("masks", 255)):
+            (tmp_path / "lung" / name / kind).mkdir(parents=True)
+            picture(level, width=16, height=8).save(tmp_path / "lung" / name / kind / "1.png")
+    prepare("lung", None, str(tmp_path), 8, "pad")
+    found = load(name="lung", root=str(tmp_path), size=8, fit="pad").domains["jsrt"]
+    inputs, targets = found.samples.take([0])
+    assert torch.equal((inputs[0, 0] > 25).to(torch.uint8), targets[0])
+    assert targets.sum().item() == 32
+    picture(255, width=8, height=16).save(tmp_path / "lung" / "jsrt" / "masks" / "1.png")
+    with pytest.raises(FairsiloError, match=r"1\.png is 16 x 8 pixels, but its mask is 8 x 16"):
+        prepare("lung", None, str(tmp_path), 8, "pad")
+
+
 def test_text_needs_no_preparation(tmp_path: Path) -> None:
     role = text_domain("HAM", "x" * 100)
     assert role is not None
@@ -287,3 +302,21 @@ def test_all_faults_of_packed_files(tmp_path: Path) -> None:
         problems, ("a.npz is not an intact", "b.npz does not fit", "Image 0 of", "differ in"), strict=True
     ):
         assert words in problem
+
+
+def test_all_faults_of_masks(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        for kind in ("images", "masks"):
+            (tmp_path / name / kind).mkdir(parents=True)
+            for number in range(12):
+                picture(255).save(tmp_path / name / kind / f"{number}.png")
+    assert check_data(tmp_path).problems == []
+    (tmp_path / "a" / "masks" / "3.png").unlink()
+    (tmp_path / "b" / "images" / "4.png").unlink()
+    (tmp_path / "a" / "masks" / "5.png").write_text("no mask")
+    picture(255, width=9).save(tmp_path / "b" / "masks" / "6.png")
+    problems = check_data(tmp_path).problems
+    assert len(problems) == 4
+    for words in ("3.png has no mask", "4.png has no image", "5.png is not an image", "its mask is 9 x 8"):
+        assert any(words in problem for problem in problems)
+    assert check_data(tmp_path).samples == 20

@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from test_packed import sample
 
 from fairsilo import config
+from fairsilo.data import load
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
 from fairsilo.data.federation import Federation, federate
+from fairsilo.data.packed import write_packed
+from fairsilo.data.reading import draw, restrict
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.effects import refuse_idle
 from fairsilo.runs.setup import federation_of
@@ -47,6 +51,11 @@ def test_each_silo_gets_its_share_of_the_training_samples_and_no_sample_twice() 
         assert not set(held.tolist()) & set(tested.tolist())
     assert len(made["a-1"].test) == 200
     assert made["b-1"].train.targets.bincount().tolist() == [15, 15]
+
+
+def test_shares_may_use_up_the_domain() -> None:
+    made = federate(data(a=100, b=100), held_out="b", silos_per_domain=2, share={"a": 0.5}, validation=0, test=0.2)
+    assert sizes(made) == {"a-1": 40, "a-2": 40}
 
 
 def test_one_share_for_all_domains_and_validation_out_of_it() -> None:
@@ -134,6 +143,30 @@ def test_a_protocol_sets_what_is_left_at_its_default() -> None:
     assert config.experiment({}, ["protocol=leaf"]).data.validation == pytest.approx(0.1 / 0.9)
     with pytest.raises(FairsiloError, match=r"data\.protocol is 'fedhele'"):
         config.experiment({}, ["protocol=fedhele"])
+
+
+def test_a_number_of_domains_is_drawn_by_the_seed(tmp_path: Path) -> None:
+    names = tuple("abcdef")
+    write_packed(sample(names=names), tmp_path)
+    chosen = {tuple(load(packed=str(tmp_path), domains=["3"], seed=seed).domains) for seed in range(20)}
+    assert len(chosen) > 5
+    assert all(len(one) == 3 and set(one) <= set(names) for one in chosen)
+    first = load(packed=str(tmp_path), domains=["3"], seed=1)
+    assert list(first.domains) == list(load(packed=str(tmp_path), domains=["3"], seed=1).domains)
+    assert len(load(packed=str(tmp_path), domains=["6"]).domains) == 6
+    with pytest.raises(FairsiloError, match=r"asks for 7 domains, but .* has 6"):
+        load(packed=str(tmp_path), domains=["7"])
+
+
+def test_a_drawn_choice_is_no_order(federation: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = config.experiment({}, ["domains=3", "data.dif=2", "held_out=-"])
+    monkeypatch.setattr("fairsilo.runs.setup.load", lambda **given: load_drawn(federation, given["domains"]))
+    assert len({silo.domain for silo in federation_of(experiment).silos}) == 3
+
+
+def load_drawn(dataset: Dataset, domains: tuple[str, ...]) -> Dataset:
+    assert domains == ("3",)
+    return restrict(dataset, draw(dataset, 3, 0))
 
 
 def test_leaf_s_protocol_is_80_10_10() -> None:

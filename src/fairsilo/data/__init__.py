@@ -68,7 +68,7 @@ def load(
         packed: A folder with one .npz per domain.
         size: Height and width in pixels.
         seed: Of what is rendered.
-        domains: The domains to use; by default all.
+        domains: The domains to use, or how many of them are drawn by the seed (`["31"]`); by default all.
         fit: How images that are not square become square where a size is given: squeeze, crop or pad.
         root: The folder where public data sets are; by default what the environment variable FAIRSILO_DATA says.
     """
@@ -83,13 +83,26 @@ def load(
     if kind == "packed":
         from fairsilo.data.packed import read_packed
 
-        return read_packed(Path(value), size, domains, fit)
+        drawn = domains is not None and is_number(domains)
+        dataset = read_packed(Path(value), size, None if drawn else domains, fit)
+        return _chosen(dataset, domains, seed) if drawn else dataset
     dataset = _named(value, size, seed, fit, root) if kind == "name" else _read(kind, Path(value), size, fit)
+    return _chosen(dataset, domains, seed)
+
+
+def is_number(domains: Sequence[str]) -> bool:
+    """Whether a choice of domains says how many are drawn, instead of which."""
+    return len(domains) == 1 and domains[0].isdecimal()
+
+
+def _chosen(dataset: Dataset, domains: Sequence[str] | None, seed: int) -> Dataset:
+    """The data set with some of its domains, by name or drawn."""
     if domains is None:
         return dataset
-    from fairsilo.data.reading import restrict
+    from fairsilo.data.reading import draw, restrict
 
-    return restrict(dataset, domains)
+    drawn = is_number(domains) and domains[0] not in dataset.domains
+    return restrict(dataset, draw(dataset, int(domains[0]), seed) if drawn else domains)
 
 
 def _named(name: str, size: int | None, seed: int, fit: str, root: str | None) -> Dataset:

@@ -100,13 +100,7 @@ def packed(*domains: str, stand_ins: Sequence[str] = ()) -> Layout:
     def fits(folder: Path) -> bool:
         return any((folder / f"{name}.npz").is_file() for name in domains)
 
-    def read(folder: Path, stack: Stack) -> Dataset:
-        from fairsilo.data.packed import packed_dataset
-
-        present = [name for name in (*domains, *stand_ins) if (folder / f"{name}.npz").is_file()]
-        return packed_dataset(folder, stack, present)
-
-    return Layout("packed files (one .npz per domain)", fits, read)
+    return Layout("packed files (one .npz per domain)", fits, on_use("packed:those_of", names=(*domains, *stand_ins)))
 
 
 def _has_parquet(folder: Path) -> bool:

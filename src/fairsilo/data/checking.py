@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairsilo.data.folder import LAYOUT, LITTER, REQUIRED, SUFFIXES, parsed_index, read_row
+from fairsilo.data.folder import LAYOUT, LITTER, REQUIRED, SUFFIXES, parsed_index, read_row, visible
+from fairsilo.data.layouts import bare, has_masks, mask_of
 from fairsilo.data.packed import check_arrays, load_arrays
 from fairsilo.data.reading import Source, decode, size_limit
 from fairsilo.errors import FairsiloError
@@ -32,8 +33,8 @@ class Findings:
             self.problems.append(str(problem))
             return None
 
-    def look_at(self, source: Source, name: str, domain: str, label: str) -> None:
-        pixels = self.attempt(lambda: decode(source, name, None))
+    def look_at(self, source: Source, name: str, domain: str, label: str, shape: tuple[int, int] | None = None) -> None:
+        pixels = self.attempt(lambda: decode(source, name, None, shape=shape))
         if pixels is not None:
             self.samples += 1
             self.sizes[(pixels.shape[1], pixels.shape[0])] += 1
@@ -50,6 +51,8 @@ def check_data(path: Path) -> Findings:
             _index(path, found)
         elif any(path.glob("*.npz")):
             _packed(path, found)
+        elif has_masks(path):
+            _masked(path, found)
         else:
             _folder(path, found)
     _together(path, found)
@@ -96,6 +99,26 @@ def _class(domain: str, folder: Path, found: Findings) -> None:
             found.look_at(file, str(file), domain, folder.name)
 
 
+def _masked(path: Path, found: Findings) -> None:
+    """Images without a mask, masks without an image, and pairs of different sizes."""
+    for domain in visible(path):
+        if not domain.is_dir():
+            continue
+        images, masks = (
+            {bare(file): file for file in visible(domain / kind) if file.suffix.lower() in SUFFIXES}
+            for kind in ("images", "masks")
+        )
+        found.counts.setdefault(domain.name, Counter())
+        for one, others, what in ((images, masks, "mask"), (masks, images, "image")):
+            alone = [file for name, file in one.items() if name not in others]
+            found.problems += [f"{file} has no {what} of its name." for file in alone]
+        for name in sorted(images.keys() & masks.keys()):
+            mask = found.attempt(lambda file=masks[name]: mask_of(file))  # type: ignore[misc]
+            if mask is not None:
+                shape = (mask.shape[0], mask.shape[1])
+                found.look_at(images[name], str(images[name]), domain.name, path.resolve().name, shape)
+
+
 def _index(path: Path, found: Findings) -> None:
     parsed = found.attempt(lambda: parsed_index(path))
     if parsed is None:
@@ -133,10 +156,11 @@ def _packed(folder: Path, found: Findings) -> None:
         names = tuple(map(str, arrays.get("classes", ("background", folder.resolve().name))))
         classes[file.stem] = names
         images, offsets = arrays["images"].tobytes(), arrays["offsets"].tolist()
+        shape = (int(arrays["mask_shape"][0]), int(arrays["mask_shape"][1])) if "mask_shape" in arrays else None
         for index in range(len(offsets) - 1):
             label = names[int(arrays["label"][index])] if "label" in arrays else names[1]
             name = f"Image {index} of packed file {file}"
-            found.look_at(images[offsets[index] : offsets[index + 1]], name, file.stem, label)
+            found.look_at(images[offsets[index] : offsets[index + 1]], name, file.stem, label, shape)
     if len(set(classes.values())) > 1:
         listed = "; ".join(f"{name}: {', '.join(one)}" for name, one in classes.items())
         found.problems.append(f"The domains of {folder} differ in their classes ({listed}).")

@@ -33,7 +33,7 @@ class Domain:
 
     def __post_init__(self) -> None:
         count = len(self.targets)
-        columns = {"inputs": self.inputs, "split": self.split, "group": self.group, "silo": self.silo}
+        columns = {"inputs": self.inputs, "group": self.group, "silo": self.silo}
         for name, column in {**columns, **self.attributes}.items():
             if column is not None and len(column) != count:
                 raise FairsiloError(

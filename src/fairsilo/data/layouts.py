@@ -242,7 +242,7 @@ def mask_folders(folder: Path, stack: Stack, domains: Sequence[str] | None = Non
 
 def pairs_in(images: Path, masks: Path) -> list[tuple[Path, list[Path]]]:
     """Every image with the mask of its name; both must be there."""
-    by_name = {_bare(file): file for file in visible(masks) if file.suffix.lower() in SUFFIXES}
+    by_name = {bare(file): file for file in visible(masks) if file.suffix.lower() in SUFFIXES}
     pairs = []
     for file in visible(images):
         if file.suffix.lower() not in SUFFIXES:
@@ -255,5 +255,6 @@ def pairs_in(images: Path, masks: Path) -> list[tuple[Path, list[Path]]]:
     return pairs
 
 
-def _bare(file: Path) -> str:
+def bare(file: Path) -> str:
+    """The name that an image and its mask share."""
     return file.stem.lower().removesuffix("_mask")

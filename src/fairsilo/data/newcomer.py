@@ -12,13 +12,17 @@ from torch import Tensor
 from fairsilo.data import INDEX_SUFFIXES, has_name, load
 from fairsilo.data.dataset import UNDECIDED, Domain
 from fairsilo.data.folder import SUFFIXES
+from fairsilo.data.layouts import has_masks, mask_folders, outlined, pairs_in
 from fairsilo.data.packed import read_domain
 from fairsilo.data.reading import Stack, size_limit
 from fairsilo.errors import FairsiloError, nearest
 
 
 def read_newcomer(source: str, classes: Sequence[str], size: int | None, fit: str = "squeeze") -> dict[str, Domain]:
-    """Domains by name from PATH/class/image, PATH/domain/class/image, an index, packed files, or `glyphs:street`."""
+    """Domains by name from PATH/class/image, PATH/domain/class/image, an index, packed files, or `glyphs:street`.
+
+    With masks from PATH/images and PATH/masks, the same inside domains, or packed files.
+    """
     name, _, wanted = source.partition(":")
     path = Path(source)
     if has_name(name) and not path.exists():
@@ -61,6 +65,11 @@ def read_images(sources: Iterable[Path], size: int | None, fit: str = "squeeze")
 
 
 def _folders(path: Path, classes: Sequence[str], stack: Stack) -> dict[str, Domain]:
+    if has_masks(path):
+        return mask_folders(path, stack).domains
+    if (path / "images").is_dir() and (path / "masks").is_dir():
+        name = path.resolve().name
+        return {name: outlined(name, pairs_in(path / "images", path / "masks"), stack)}
     inside = sorted(entry.name for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith("."))
     if not inside:
         raise FairsiloError(f"{path} holds no folders; give PATH/class/image or PATH/domain/class/image")
@@ -89,6 +98,8 @@ def _packed(files: Sequence[Path], classes: Sequence[str], stack: Stack) -> dict
     with size_limit():
         for file in files:
             domain, names = read_domain(file, stack)
+            if domain.targets.ndim == 3 and len(names) == len(classes) == 2:
+                names = list(classes)  # background and what is outlined, whatever the folder is called
             found |= _renumbered({file.stem: domain}, names, classes, file)
     return found
 

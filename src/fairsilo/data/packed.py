@@ -12,6 +12,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,13 @@ def packed_dataset(folder: Path, stack: Stack, domains: Sequence[str] | None = N
             )
     task = tasks[files[0].stem]
     return Dataset(folder.resolve().name, tuple(classes), found, task=task, source={"packed": str(folder)})
+
+
+def those_of(folder: Path, stack: Stack, names: Sequence[str]) -> Dataset:
+    """The domains of these names that a folder has, in this order."""
+    present = [name for name in names if (folder / f"{name}.npz").is_file()]
+    dataset = packed_dataset(folder, stack, present)
+    return replace(dataset, domains={name: dataset.domains[name] for name in present})
 
 
 def read_domain(file: Path, stack: Stack) -> tuple[Domain, list[str]]:

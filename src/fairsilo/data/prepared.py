@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 
 from fairsilo.core.samples import InFile, Windows
 from fairsilo.data.dataset import Dataset, Domain
@@ -70,16 +70,17 @@ def _write_domain(domain: Domain, folder: Path, number: int, progress: Progress 
     digest, done = hashlib.sha256(), 0
     with (folder / f"{number}.inputs").open("wb") as stream:
         for inputs, _ in samples.blocks(BLOCK):
-            content = inputs.contiguous().numpy().tobytes()
-            stream.write(content)
-            digest.update(content)
+            block = inputs.contiguous().numpy().tobytes()
+            stream.write(block)
+            digest.update(block)
             done += len(inputs)
             if progress is not None:
                 progress(domain.name, done, len(domain))
     tensors = {"targets": domain.targets, "split": domain.split}
     if domain.group is not None:
         tensors["group"] = domain.group
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / f"{number}.safetensors")
+    content = save({name: tensor.contiguous() for name, tensor in tensors.items()})
+    (folder / f"{number}.safetensors").write_bytes(content)
     return {
         "file": str(number),
         "shape": [len(domain), *samples.shape],

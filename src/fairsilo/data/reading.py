@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+from fairsilo.core import streams
 from fairsilo.core.samples import Storage
 from fairsilo.data.dataset import Dataset
 from fairsilo.data.dicom import SUFFIX as DICOM
@@ -37,7 +38,8 @@ _DAMAGE = (OSError, SyntaxError, ValueError, EOFError, IndexError, struct.error,
 class Pictures:
     """Images that are decoded when they are asked for, all of one size."""
 
-    sources: tuple[tuple[Source, str], ...]  # each with the name that an error calls it
+    # each with the name that an error calls it, and the height and width that its mask has
+    sources: tuple[tuple[Source, str, tuple[int, int] | None], ...]
     size: int
     fit: str
 
@@ -59,7 +61,7 @@ class Pictures:
     def take(self, indices: Tensor) -> Tensor:
         with size_limit():
             chosen = (self.sources[index] for index in indices.tolist())
-            found = [decode(source, name, self.size, self.fit) for source, name in chosen]
+            found = [decode(source, name, self.size, self.fit, shape) for source, name, shape in chosen]
         return torch.from_numpy(np.stack(found)).permute(0, 3, 1, 2).contiguous()
 
     def share_memory(self) -> None:
@@ -86,13 +88,13 @@ class Stack:
         self.later = later and size is not None
         self.first: tuple[str, tuple[int, ...]] | None = None
         self.images: list[Pixels] = []
-        self.sources: list[tuple[Source, str]] = []
+        self.sources: list[tuple[Source, str, tuple[int, int] | None]] = []
         self.held = 0
 
     def add(self, source: Source, name: str, shape: tuple[int, int] | None = None) -> None:
         """Decode one image; `name` is what an error calls it, `shape` the height and width that its mask has."""
         if self.later:
-            self.sources.append((source, name))
+            self.sources.append((source, name, shape))
             return
         pixels = decode(source, name, self.size, self.fit, shape)
         if self.first is None:
@@ -250,6 +252,15 @@ def restrict(dataset: Dataset, domains: Collection[str]) -> Dataset:
     kept = {name: domain for name, domain in dataset.domains.items() if name in domains}
     check_domains(kept, f"The selection from the data set {dataset.name!r}")
     return replace(dataset, domains=kept)
+
+
+def draw(dataset: Dataset, count: int, seed: int) -> list[str]:
+    """The names of so many domains, drawn at random; all of them where there are just as many."""
+    names = sorted(dataset.domains)
+    if not 1 <= count <= len(names):
+        raise FairsiloError(f"data.domains asks for {count} domains, but {dataset.name} has {len(names)}.")
+    order = torch.randperm(len(names), generator=streams.generator(seed, "domains"))
+    return [names[index] for index in order[:count].tolist()]
 
 
 def _dimensions(shape: tuple[int, ...]) -> str:

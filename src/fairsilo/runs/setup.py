@@ -108,7 +108,7 @@ def federation_of(experiment: Experiment) -> Federation:
         silos_per_domain=data.counts,
         share=data.shares,
         dif=data.dif,
-        order=data.domains,
+        order=[name for name in data.domains or () if name in dataset.domains] or None,
         validation=data.validation,
         test=data.test,
         seed=data.seed,

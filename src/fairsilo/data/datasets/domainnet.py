@@ -32,7 +32,7 @@ ABOUT = About(
     places=("domain_net", "DomainNet", "domainnet"),
     layouts=(
         Layout(
-            "DomainBed's folders (domain_net/clip/zebra/*.jpg), or the official ones (clipart, infograph, ...)",
+            "DomainBed's folders (domain_net/clipart/zebra/*.jpg; also clip, info, ...)",
             has_folders(*DOMAINS),
             on_use("layouts:domain_folders", domains=DOMAINS),
         ),

@@ -31,7 +31,7 @@ ABOUT = About(
             on_use("layouts:path_pickles", domains=NAMES, classes=CLASSES),
         ),
         Layout(
-            "DomainBed's folders (domain_net/clip/zebra/*.jpg), or the official ones",
+            "DomainBed's folders (domain_net/clipart/zebra/*.jpg; also clip, info, ...)",
             has_folders(*DOMAINS),
             on_use("layouts:domain_folders", domains=DOMAINS, classes=CLASSES),
         ),
