@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Writes the pages about methods, models and settings and the README's table from the code, so that they agree."""
-=======
-"""Writes the pages about methods, data sets and settings and the README's table from the code."""
->>>>>>> datasets
+"""Writes the pages about methods, models, data sets and settings and the README's table from the code."""
 
 from __future__ import annotations
 
@@ -28,13 +24,10 @@ BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
 GENERATED = (
     "<!-- written by docs/generate.py from the catalogue; change src/fairsilo/methods.py or the part instead -->"
 )
-<<<<<<< HEAD
 GENERATED_MODELS = "<!-- written by docs/generate.py; change src/fairsilo/models/registry.py instead -->"
-=======
 GENERATED_DATA = (
     "<!-- written by docs/generate.py; change the data set's file in src/fairsilo/data/datasets instead -->"
 )
->>>>>>> datasets
 GENERATED_SETTINGS = "<!-- written by docs/generate.py; change src/fairsilo/config.py instead -->"
 
 
@@ -64,17 +57,7 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     pages |= {DATA / f"{name}.md": data_page(name, datasets.about(name)) for name in datasets.names()}
     pages |= {PAGES / "README.md": index(found), DATA / "README.md": data_index()}
     readme = (root / README).read_text(encoding="utf-8")
-<<<<<<< HEAD
-    return {
-        **pages,
-        PAGES / "README.md": index(found),
-        SETTINGS: settings_page(),
-        MODELS: models_page(),
-        README: with_table(readme, found),
-    }
-=======
-    return {**pages, SETTINGS: settings_page(), README: with_table(readme, found)}
->>>>>>> datasets
+    return {**pages, MODELS: models_page(), SETTINGS: settings_page(), README: with_table(readme, found)}
 
 
 def stale(root: Path = ROOT) -> list[str]:
@@ -179,7 +162,6 @@ def settings_page() -> str:
     return _joined(["# Settings", GENERATED_SETTINGS, about, table(head, rows)])
 
 
-<<<<<<< HEAD
 def models_page() -> str:
     """Every network, and the settings of those that have any."""
     found = list(own_models().values())
@@ -211,7 +193,8 @@ def models_page() -> str:
             NETWORK,
         ]
     )
-=======
+
+
 def data_page(name: str, facts: About) -> str:
     """One data set in full."""
     rows = [[f"`{domain}`", str(count) if count else "not fixed"] for domain, count in facts.domains.items()]
@@ -253,7 +236,6 @@ def data_index() -> str:
         "[Your own data](../your-own-data.md) need no entry here."
     )
     return _joined(["# Data sets", GENERATED_DATA, about, table(["name", "what it shows", "task", "licence"], rows)])
->>>>>>> datasets
 
 
 def bullets(title: str, items: Iterable[str]) -> str:
