@@ -10,6 +10,7 @@ from torch import Tensor
 
 import tiny
 from fairsilo.config import TrainSettings
+from fairsilo.core import vectors
 from fairsilo.core.local import descend, gradient
 from fairsilo.core.messages import MODEL, Message, Request
 from fairsilo.core.optimizers import kept_optimizer, make_optimizer, plain_step, tensors_of, virtual_step
@@ -18,6 +19,13 @@ from fairsilo.core.silo import Memory, Silo
 from fairsilo.data.federation import Federation
 from fairsilo.engine.host import Blueprint, Host
 from fairsilo.engine.resident import Resident
+
+
+@pytest.fixture(autouse=True)
+def recording_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors are held on a CPU as on a GPU, where steps are recorded."""
+    monkeypatch.setattr(vectors, "RECORDING", {"cpu", "cuda"})
+
 
 OPTIMISERS = [{"momentum": 0.9, "weight_decay": 1e-3}, {"optimizer": "adam"}, {"optimizer": "adamw"}]
 
@@ -219,3 +227,10 @@ def test_a_step_recorded_for_one_silo_trains_another(how: str, optimizer: str, p
     moved = (eager - start[: layout.parameters].cuda()).norm()
     assert moved > 0
     assert (eager - replayed).norm() < 1e-4 * moved
+
+
+def test_on_a_cpu_nothing_is_copied(people: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "RECORDING", {"cuda"})
+    plan = tiny.plan("fedavg")
+    silo = begun(Host(plan, people), "a", plan)
+    assert silo.start is silo.sent

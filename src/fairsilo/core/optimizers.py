@@ -48,7 +48,8 @@ def make_optimizer(
     optimizer = _OPTIMIZERS[training.optimizer](groups, training)
     for index, tensor in enumerate(tensors_of(optimizer)):
         for key, zeros in _empty_state(training, tensor).items():
-            value = (kept or {}).get(_prefix(index) + key, zeros)
+            before = (kept or {}).get(_prefix(index) + key)  # stays as it was: the steps change the state in place
+            value = zeros if before is None else before.clone()
             optimizer.state[tensor][key] = silo.hold(f"{name}.{index}.{key}", value)
     return optimizer
 

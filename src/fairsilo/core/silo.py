@@ -122,14 +122,13 @@ class Silo:
 
     def start_from(self, vector: Tensor) -> None:
         """Let local training start from this model."""
-        # nothing records steps on a CPU, and a copy there is memory as large as the model
-        self.start = vector if self.device.type == "cpu" else self.hold("start", vector)
+        self.start = self.hold("start", vector)
         self.model.load(vector)
 
     def hold(self, name: str, value: Tensor) -> Tensor:
-        """Keep a tensor for the steps of this exchange, as `scratch[name]`, in memory that the next silo's will take.
+        """Keep a tensor for the steps of this exchange, as `scratch[name]`, where the next silo's may take its place.
 
-        So it is never put into a message or into memory itself; a copy is.
+        So it is never put into a message or into memory itself; a copy is. What the steps change is made for it.
         """
         self.scratch[name] = held = self.model.hold(name, value)
         return held

@@ -25,6 +25,7 @@ PARAMETER, BUFFER, COUNTER = "parameter", "buffer", "counter"
 AUXILIARY = "auxiliary"  # the group, and the name, of what parts train beside the network
 _ROLES = (PARAMETER, BUFFER, COUNTER)
 _KINDS = (SHARED, AVERAGED, PRIVATE)
+RECORDING = {"cuda"}  # kinds of devices on which training steps may be recorded
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _OTHER_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 
@@ -217,11 +218,14 @@ class FlatModel:
 
     @torch.no_grad()
     def hold(self, name: str, value: Tensor) -> Tensor:
-        """A copy of a tensor on the device, at an address that stays the same for all silos this model serves.
+        """A tensor on the device, at an address that stays the same for all silos this model serves.
 
         What a training step reads besides the model and its batch is held so: a recorded step then finds the values of
-        the silo whose turn it is.
+        the silo whose turn it is. On a CPU nothing is recorded, and it is the tensor itself: a copy of each would be
+        memory as large as the model.
         """
+        if self.parameters.device.type not in RECORDING:
+            return value.to(self.parameters.device)
         key = (name, value.shape, value.dtype)
         if key not in self._held:
             self._held[key] = torch.empty_like(value, device=self.parameters.device)
