@@ -202,7 +202,7 @@ def test_own_texts_by_role(tmp_path: Path) -> None:
     assert (found.task, {name: len(one) for name, one in found.domains.items()}) == (
         "next-character", {"a": 120, "b": 320}
     )  # fmt: skip
-    (tmp_path / "mine.json").write_text(json.dumps({"a": ["no text"]}))
+    (tmp_path / "mine.json").write_text(json.dumps({"a": "a text", "b": ["no text"]}))
     with pytest.raises(FairsiloError, match=r"mine\.json must be a JSON object of role -> text"):
         load(folder=str(tmp_path / "mine.json"))
 

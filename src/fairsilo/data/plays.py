@@ -24,14 +24,14 @@ def texts(folder: Path, stack: Stack) -> Dataset:
 
 
 def has_roles(file: Path) -> bool:
-    """Whether a file is a JSON object, as one of role -> text is and an index of images is not."""
+    """Whether a file is a JSON object with texts in it, as an index of images is not."""
     if not file.is_file() or not file.name.lower().endswith((".json", ".json.gz")):
         return False
-    with gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb") as stream:
-        try:
-            return stream.read(1024).lstrip().startswith(b"{")
-        except (OSError, EOFError):
-            return False
+    try:
+        content = read_json(file)
+    except FairsiloError:
+        return file.suffix == ".gz"  # no index is gzipped
+    return isinstance(content, Mapping) and any(isinstance(text, str) for text in content.values())
 
 
 def own_texts(file: Path) -> Dataset:
