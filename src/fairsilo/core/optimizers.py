@@ -44,13 +44,13 @@ def make_optimizer(
     # on a CPU a rate in float64 gives every bit that a number gives; a GPU's fused kernels read float32
     precision = torch.float64 if silo.device.type == "cpu" else torch.float32
     for number, group in enumerate(groups):
-        group["lr"] = silo.hold(f"{name}.lr.{number}", torch.tensor(group[FACTOR] * training.lr, dtype=precision))
+        group["lr"] = silo.model.hold(f"{name}.lr.{number}", torch.tensor(group[FACTOR] * training.lr, dtype=precision))
     optimizer = _OPTIMIZERS[training.optimizer](groups, training)
     for index, tensor in enumerate(tensors_of(optimizer)):
         for key, zeros in _empty_state(training, tensor).items():
             before = (kept or {}).get(_prefix(index) + key)  # stays as it was: the steps change the state in place
             value = zeros if before is None else before.clone()
-            optimizer.state[tensor][key] = silo.hold(f"{name}.{index}.{key}", value)
+            optimizer.state[tensor][key] = silo.model.hold(f"{name}.{index}.{key}", value)
     return optimizer
 
 
