@@ -24,10 +24,9 @@ LAWS = {
     "test_bytes_follow_from_the_declaration": 4,
     "test_on_tiny_silos_the_model_moves_or_the_method_is_refused": 3,
     "test_every_setting_changes_something_or_is_refused": 5,
-    "test_what_has_no_meaning_for_a_task_is_refused": 1,
     "test_every_method_learns_every_task": 6,
-    "test_engines_agree_on_every_task": 16,
-    "test_a_crash_and_resume_on_every_task": 16,
+    "test_engines_agree_on_every_task": 8,
+    "test_a_crash_and_resume_on_every_task": 8,
 }
 
 

@@ -21,11 +21,11 @@ from fairsilo.config import (
     as_dict,
     experiment,
     known_keys,
-    participation_rule,
     range_text,
     read_yaml,
 )
 from fairsilo.errors import FairsiloError
+from fairsilo.protocols import participation_rule
 
 
 def refused(*overrides: str, **settings: Any) -> str:

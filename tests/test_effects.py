@@ -28,6 +28,12 @@ FLAT = Federation(
     ("0",),
     (SiloData("a", "a", *[Split(torch.zeros(2, 5), torch.zeros(2, dtype=torch.long)) for _ in range(3)]),),
 )
+NUMBERS = dataclasses.replace(
+    FLAT,
+    classes=(),
+    task="regress",
+    silos=(SiloData("a", "a", *[Split(torch.zeros(2, 5), torch.zeros(2)) for _ in range(3)]),),
+)
 SETTLED = dataclasses.replace(PEOPLE, settled=("data.test", "data.validation"))
 PACKED = "data.packed=somewhere"
 
@@ -53,6 +59,7 @@ CASES: list[tuple[str, dict[str, Any], list[str], str, dict[str, Any], list[str]
     ("data.synthetic_share=0.5", {}, [], "names no generator", {}, ["data.synthetic=folder:x"]),
     ("data.synthetic_bad=0.5", {}, [], "names no generator", {}, ["data.synthetic=glyphs"]),
     ("data.synthetic_bad=0.5", {}, ["data.synthetic=folder:x"], "only images that", {}, ["data.synthetic=glyphs"]),
+    ("train.balance=true", {"federation": NUMBERS}, [], "no classes that samples are drawn by", {}, []),
     ("train.sampling=size", {}, [], "every silo takes part", {}, ["participation=0.5"]),
     ("train.sampling=size", {}, ["participation=3"], "every silo takes part", {}, ["participation=2"]),
     ("train.momentum=0.5", {}, ["optimizer=adam"], "it is of train.optimizer=sgd", {}, []),

@@ -150,7 +150,8 @@ def test_bytes_and_exchanges_are_counted(people: Federation) -> None:
     assert [sum(e["kind"] == "probe" for e in record["exchanges"]) for record in sparse] == [0, 0, 2]
     extra = sum(e["bytes_down"] + e["bytes_up"] for e in faa[1]["exchanges"] if e["kind"] == "probe")
     plain = train["bytes_down"] + train["bytes_up"]
-    assert extra / plain == pytest.approx(1.0, abs=0.1)  # two broadcasts more on top of one down and one up
+    # two broadcasts more on top of one down and one up, which also has what the silo measured of its own model
+    assert extra / plain == pytest.approx(1.0, abs=0.2)
 
 
 def test_personal_models_are_saved_by_tensor_name(people: Federation, tmp_path: Path) -> None:

@@ -299,8 +299,10 @@ def check(made: Method, without: tuple[str, ...] = ()) -> None:
 
 
 def test_a_task_that_a_part_is_not_for_is_refused() -> None:
-    with pytest.raises(FairsiloError, match=r"^picky is for the tasks segment, not for classify$"):
-        check(Method((Picky(),)))
+    check(Method((Picky(),)))
+    facts = Facts(Layout.of(tiny.TinyNet(3, 3)), TrainSettings(), "regress")
+    with pytest.raises(FairsiloError, match=r"^picky is for the tasks classify, segment, not for regress$"):
+        Method((Picky(),)).check(facts)
 
 
 def test_a_part_that_measures_needs_validation_data_everywhere() -> None:
@@ -327,7 +329,11 @@ def test_what_a_part_needs_and_does_not_get_is_named() -> None:
         ("moon", Facts(layout, TrainSettings(), "classify", features=False), "the network returns none"),
         ("fedavg-ft", Facts(layout, TrainSettings(), "classify"), "data.server=PATH"),
         ("fednova", Facts(layout, adam, "classify"), "train.optimizer must be sgd"),
-        ("fedproc", Facts(layout, TrainSettings(), "segment"), "prototypes is for the tasks classify, not for segment"),
+        (
+            "fedproc",
+            Facts(layout, TrainSettings(), "segment"),
+            "for the tasks classify, next-character, not for segment",
+        ),
     ):
         with pytest.raises(FairsiloError) as refusal:
             method(text).check(facts)

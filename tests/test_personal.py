@@ -70,7 +70,7 @@ def test_local_training_is_each_silo_alone(people: Federation) -> None:
     history, loop = tiny.run("local", people)
     assert {row["model"] for row in history.rows} == {"personal"}
     assert loop.server.layout.size == 0
-    numbers = 8 * 3 * 2 * 16  # at most: three silos, two splits, loss and metrics of three classes; no model
+    numbers = 8 * 3 * 2 * 32  # at most: three silos, two splits, loss, metrics and confusion of 3 classes; no model
     assert all(e["bytes_up"] < numbers for record in history.rounds for e in record["exchanges"])
 
 
@@ -264,6 +264,7 @@ def test_fedrod_gradients_are_those_of_its_two_losses(people: Federation) -> Non
         silo = silo_of(f"fedrod(stop_gradient={stop})", people)
         module = by_hand(silo)
         batch = next(iter(silo.batches()))
+        silo.method.parts[0].begin(silo)
         gradient(silo, batch)
         output = module(batch.inputs)
         own = module.get_submodule(f"{AUXILIARY}.two-heads.head")
@@ -401,7 +402,8 @@ def test_communication_of_faa_schedules(people: Federation) -> None:
                 if exchange["kind"] in traffic:
                     traffic[exchange["kind"]] += exchange["bytes_down"] + exchange["bytes_up"]
         extra.append(traffic["probe"] / traffic["train"])
-    assert extra == [pytest.approx(share, rel=0.1) for share in (0, 0.125, 0.5, 1)]
+    # besides models, little is sent: what was measured, which counts beside so small a model
+    assert extra == [pytest.approx(share, rel=0.2) for share in (0, 0.125, 0.5, 1)]
 
 
 def test_models_a_to_g_are_one_line_each() -> None:

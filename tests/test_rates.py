@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tiny
-from fairsilo.config import TrainSettings, as_dict, experiment, lr_factors
+from fairsilo.config import TrainSettings, as_dict, experiment
 from fairsilo.core.local import gradient
 from fairsilo.core.messages import MODEL, Message, Request
 from fairsilo.core.optimizers import make_optimizer, plain_step, virtual_step
@@ -18,6 +18,7 @@ from fairsilo.core.silo import Memory, Silo
 from fairsilo.core.vectors import PARAMETER, Layout, Slot
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
+from fairsilo.protocols import lr_factors
 
 GROUPS = "head=10, features.0=0.5"
 

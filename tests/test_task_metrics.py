@@ -150,6 +150,7 @@ def test_a_focal_loss_without_focus_is_cross_entropy() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- segmentation
+@pytest.mark.filterwarnings("ignore:monai")
 def test_dice_is_monais() -> None:
     from monai.metrics import compute_dice, compute_hausdorff_distance
 

@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from fairsilo.errors import FairsiloError, UnknownSettingError
-from fairsilo.protocols import PROTOCOLS, as_text, by_name, counts_of, shares_of
+from fairsilo.protocols import (
+    PROTOCOLS,
+    as_text,
+    class_weights,
+    counts_of,
+    lr_factors,
+    participation_rule,
+    shares_of,
+)
 
 
 def setting(
@@ -342,33 +350,6 @@ class Experiment:
             raise FairsiloError(f"data.{sources[0]} and data.{sources[1]} are both given; give one source of data")
         if not sources:
             object.__setattr__(self, "data", dataclasses.replace(self.data, name="glyphs"))
-
-
-def lr_factors(groups: Mapping[str, Any] | str | None) -> dict[str, float]:
-    """Name -> factor, from a mapping or from a text such as `prompts=10, head=0.1`."""
-    rule = "it must name each group once with a factor of at least 0, such as prompts=10, head=0.1"
-    return by_name(groups, f"train.lr_groups is {groups!r}; {rule}", lambda value: 0 <= value < math.inf, lone=False)
-
-
-def class_weights(given: Mapping[str, Any] | str | None) -> dict[str, float]:
-    """Class -> weight, from a mapping or from a text such as `melanoma=4, naevus=0.5`."""
-    rule = "it must be inverse, or name each class once with a weight of at least 0, such as melanoma=4, naevus=0.5"
-    return by_name(given, f"task.class_weights is {given!r}; {rule}", lambda one: 0 <= one < math.inf, lone=False)
-
-
-def participation_rule(text: str) -> tuple[str, float]:
-    """('all', 1), ('fraction', 0.5) or ('count', 10)."""
-    if text == "all":
-        return "all", 1.0
-    value = -1.0
-    with contextlib.suppress(ValueError):
-        value = float(text)
-    whole = text.isdigit()
-    if not whole and 0 < value <= 1:
-        return "fraction", value
-    if whole and value >= 1:
-        return "count", value
-    raise FairsiloError(f"train.participation is {text!r}; it must be 'all', a share such as 0.5 or a count such as 10")
 
 
 def fields_of(owner: type, group: str = "") -> list[dict[str, Any]]:

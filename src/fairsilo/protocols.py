@@ -62,3 +62,30 @@ def by_name(given: Any, sentence: str, allowed: Callable[[float], bool], lone: b
 def as_text(numbers: Mapping[str, float]) -> str:
     """What `by_name` reads again."""
     return ", ".join(f"{name}={number:.12g}" if name else f"{number:.12g}" for name, number in numbers.items())
+
+
+def lr_factors(groups: Mapping[str, Any] | str | None) -> dict[str, float]:
+    """Name -> factor, from a mapping or from a text such as `prompts=10, head=0.1`."""
+    rule = "it must name each group once with a factor of at least 0, such as prompts=10, head=0.1"
+    return by_name(groups, f"train.lr_groups is {groups!r}; {rule}", lambda value: 0 <= value < math.inf, lone=False)
+
+
+def class_weights(given: Mapping[str, Any] | str | None) -> dict[str, float]:
+    """Class -> weight, from a mapping or from a text such as `melanoma=4, naevus=0.5`."""
+    rule = "it must be inverse, or name each class once with a weight of at least 0, such as melanoma=4, naevus=0.5"
+    return by_name(given, f"task.class_weights is {given!r}; {rule}", lambda one: 0 <= one < math.inf, lone=False)
+
+
+def participation_rule(text: str) -> tuple[str, float]:
+    """('all', 1), ('fraction', 0.5) or ('count', 10)."""
+    if text == "all":
+        return "all", 1.0
+    value = -1.0
+    with contextlib.suppress(ValueError):
+        value = float(text)
+    whole = text.isdigit()
+    if not whole and 0 < value <= 1:
+        return "fraction", value
+    if whole and value >= 1:
+        return "count", value
+    raise FairsiloError(f"train.participation is {text!r}; it must be 'all', a share such as 0.5 or a count such as 10")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairsilo.config import EngineSettings, EvaluateSettings, participation_rule
+from fairsilo.config import EngineSettings, EvaluateSettings
 from fairsilo.core import streams
 from fairsilo.core.files import on_device
 from fairsilo.core.measuring import read_measure, row_of
@@ -35,6 +35,7 @@ from fairsilo.engine.base import Engine, Records
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.events import Callback, Event, RoundResults, guarded, means_of, silent
 from fairsilo.errors import QuorumError
+from fairsilo.protocols import participation_rule
 
 
 @dataclass

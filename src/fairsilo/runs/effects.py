@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fairsilo.config import Experiment, participation_rule
+from fairsilo.config import Experiment
 from fairsilo.data import is_public
 from fairsilo.data.embedded import DATASETS
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
 from fairsilo.methods import catalogue
 from fairsilo.models.registry import is_own, suited
-from fairsilo.protocols import PROTOCOLS
+from fairsilo.protocols import PROTOCOLS, participation_rule
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 
 from fairsilo import config
 from fairsilo import data as sources
-from fairsilo.config import INVERSE, EvaluateSettings, Experiment, class_weights
+from fairsilo.config import INVERSE, EvaluateSettings, Experiment
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.core.roster import Roster
@@ -30,6 +30,7 @@ from fairsilo.methods import catalogue
 from fairsilo.methods.text import method as method_of
 from fairsilo.methods.text import references, text_of
 from fairsilo.models import registry
+from fairsilo.protocols import class_weights
 from fairsilo.runs.engines import engine_kind
 from fairsilo.tasks.options import Options
 from fairsilo.tasks.registry import task_of

@@ -39,8 +39,8 @@ class Classify:
 
     classes: int
     metric: str = "accuracy"  # the name of the one that is reported
-    options: Options = field(default_factory=Options)
     name: str = "classify"
+    options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
         self.options.chosen(self.name, LOSSES, weights=LOSSES, gamma=("focal",), smoothing=("cross-entropy",))

@@ -62,7 +62,7 @@ def _own(name: str, classes: int, metric: str, options: Options) -> Task:
     if metric == AUTO:
         return kind(classes, options=options)
     _check_metric(name, metric, METRICS[name])
-    return kind(classes, metric, options)
+    return kind(classes, metric, options=options)
 
 
 def _check_metric(name: str, metric: str, known: Iterable[Metric]) -> None:

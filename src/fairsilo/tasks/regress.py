@@ -32,8 +32,8 @@ class Regress:
 
     classes: int = 0
     metric: str = "mae"
-    options: Options = field(default_factory=Options)
     name: str = "regress"
+    options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
         self.options.chosen(self.name, LOSSES, offset=LOSSES, scale=LOSSES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,8 +35,8 @@ class Segment:
 
     classes: int
     metric: str = "dice"
-    options: Options = field(default_factory=Options)
     name: str = "segment"
+    options: Options = field(default_factory=Options)
 
     def __post_init__(self) -> None:
         weighing = ("ce+dice", "cross-entropy")
@@ -109,7 +110,9 @@ class Segment:
         """Sums and counts of HD95 of each class, where it is asked for."""
         if self.metric != "hd95":
             return []
-        found = _distances()(said, true, include_background=True, percentile=95).to(said)  # B x K
+        with warnings.catch_warnings():  # of MONAI about itself
+            warnings.simplefilter("ignore")
+            found = _distances()(said, true, include_background=True, percentile=95).to(said)  # B x K
         known = found.isfinite()
         return [torch.where(known, found, 0.0).sum(0), known.double().sum(0)]
 
