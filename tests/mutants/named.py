@@ -122,8 +122,8 @@ NAMED = (
     Named(
         "RA's previous model is the received one",
         "methods/parts/group_prompts.py",
-        "previous = silo.reference(batch.inputs, before).features",
-        "previous = silo.reference(batch.inputs, silo.start).features",
+        "previous = features_in(silo.reference(batch.inputs, before))",
+        "previous = features_in(silo.reference(batch.inputs, silo.start))",
         f"{FEDGCR}::test_features_are_contrasted_with_the_received_and_the_previous_model",
     ),
     Named(
