@@ -71,7 +71,7 @@ def test_weights_depend_on_the_seed_alone_and_the_head_is_a_group(text: str) -> 
     groups = {slot.name: slot.group for slot in Layout.of(build(text, classes, channels, 3)).slots}
     assert {name for name, group in groups.items() if group == "head"} == {"head.weight", "head.bias"}
     norms = "batch-norm" in groups.values()
-    assert norms == (text.startswith(("resnet", "efficientnet")) or text == "unet(width=8)")
+    assert norms == (text.startswith(("resnet", "efficientnet", "mlp")) or text == "unet(width=8)")
 
 
 @pytest.mark.parametrize("text", [text for text in CASES if "unet" not in text or "group" in text])

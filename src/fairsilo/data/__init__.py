@@ -64,7 +64,7 @@ def load(
             (None: as the images are) and the seed, and returns a `fairsilo.data.dataset.Dataset`.
         folder: Images as FOLDER/domain/class/*.png, or with masks as FOLDER/domain/images and FOLDER/domain/masks; or
             an index.
-        index: A CSV or JSON file of images, or a JSON object of role -> text.
+        index: A CSV or JSON file of images, a JSON object of role -> text, or a CSV file of numbers.
         packed: A folder with one .npz per domain.
         size: Height and width in pixels.
         seed: Of what is rendered.
@@ -132,12 +132,15 @@ def _foreign(name: str, size: int | None, seed: int) -> Dataset:
 
 
 def _read(kind: str, path: Path, size: int | None, fit: str) -> Dataset:
-    """Images with labels; or, by what the path looks like, images with masks or texts by role."""
+    """Images with labels; or, by what the path looks like, images with masks, texts by role or rows of numbers."""
     from fairsilo.data.folder import read_folder, read_index
     from fairsilo.data.layouts import has_masks, mask_folders
     from fairsilo.data.plays import has_roles, own_texts
     from fairsilo.data.reading import Stack, check_domains
+    from fairsilo.data.table import is_table, read_table
 
+    if kind == "index" and is_table(path):
+        return read_table(path)
     if kind == "index":
         return own_texts(path) if has_roles(path) else read_index(path, size, fit)
     if not has_masks(path):

@@ -167,7 +167,7 @@ def parsed_index(path: Path) -> tuple[list[str], list[dict[str, object]]]:
     """The columns of an index, those that are known first, and its rows, not checked yet."""
     if not path.is_file():
         raise FairsiloError(f"Index {path} does not exist; give a CSV or JSON file with {', '.join(REQUIRED)}.")
-    readers = {".csv": _csv, ".json": _json}
+    readers = {".csv": parsed_csv, ".json": _json}
     if path.suffix.lower() not in readers:
         raise FairsiloError(f"Index {path} ends in {path.suffix!r}, but must be a .csv or a .json file.")
     try:
@@ -208,7 +208,7 @@ def read_row(path: Path, number: int, row: dict[str, object], columns: Sequence[
     return {**clean, "split": word.lower()}
 
 
-def _csv(path: Path, text: str) -> tuple[list[str], list[dict[str, object]]]:
+def parsed_csv(path: Path, text: str) -> tuple[list[str], list[dict[str, object]]]:
     try:
         lines = [line for line in csv.reader(StringIO(text, newline=""), strict=True) if line]
     except csv.Error as error:

@@ -69,7 +69,8 @@ def check_synthetic(kind: str, roster: Roster, share: float, bad: float, seed: i
 
 def too_few(roster: Roster, share: float, made: dict[str, Split]) -> str:
     """A sentence where a folder has fewer images than asked for, else nothing."""
-    wanted = {silo.name: len(_labels(silo, len(roster.classes), share)) for silo in roster.silos}
+    silos = [silo for silo in roster.silos if silo.name in made]
+    wanted = {silo.name: len(_labels(silo, len(roster.classes), share)) for silo in silos}
     short = [f"{name} {len(split)} of {wanted[name]}" for name, split in made.items() if len(split) < wanted[name]]
     return f"fewer synthetic images than data.synthetic_share asks for: {', '.join(short)}" if short else ""
 

@@ -107,12 +107,19 @@ class ResNet10(Network):
 
 
 class MLP(Network):
-    """Two hidden layers of rectified units, for tables: B x columns."""
+    """Two hidden layers of rectified units, for tables: B x columns.
+
+    Columns have their own units, which silos do not tell each other: batch normalisation brings them to one scale.
+    """
 
     def __init__(self, classes: int, columns: int, width: int = 64) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            nn.Linear(columns, width), nn.ReLU(inplace=True), nn.Linear(width, width), nn.ReLU(inplace=True)
+            nn.BatchNorm1d(columns, affine=False),
+            nn.Linear(columns, width),
+            nn.ReLU(inplace=True),
+            nn.Linear(width, width),
+            nn.ReLU(inplace=True),
         )
         self.head = nn.Linear(width, classes)
 

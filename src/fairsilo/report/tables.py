@@ -246,11 +246,14 @@ def methods_table(descriptions: Sequence[Mapping[str, Any]]) -> Table:
 
 def models_table(descriptions: Sequence[Mapping[str, Any]]) -> Table:
     table = Table(title=f"{len(descriptions)} networks; settings stand behind the name, as in 'unet(norm=group)'")
-    for column in ("name", "what it is", "parameters", "takes", "for", "weights"):
-        table.add_column(column, overflow="fold", justify="right" if column == "parameters" else "left")
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it is, and what it takes", overflow="fold")
+    table.add_column("parameters", justify="right", no_wrap=True)
+    table.add_column("for", overflow="fold")
     for found in descriptions:
-        cells = (found["name"], found["about"], counted(found), found["takes"], ", ".join(found["tasks"]))
-        table.add_row(*map(escape, (*cells, found["weights"])))
+        about = f"{found['about']} {found['takes'][:1].upper()}{found['takes'][1:]}."
+        size = counted(found).partition(" (")[0]
+        table.add_row(*map(escape, (found["name"], about, size, ", ".join(found["tasks"]))))
     return table
 
 

@@ -1,0 +1,44 @@
+"""Whole runs of tasks that are no classification of images: folder, page, and what a trained run is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import fairsilo
+from other_tasks import GROUNDS
+
+
+@pytest.mark.parametrize("task", GROUNDS)
+def test_a_run_has_its_page_and_answers(task: str, tmp_path: Path) -> None:
+    ground = GROUNDS[task]
+    people = ground.federation()
+    run = fairsilo.run(
+        method="fedavg",
+        baseline="ditto",
+        federation=people,
+        model=ground.network,
+        out=tmp_path / "run",
+        train={"rounds": 2, "epochs": 1, "lr": 0.01},
+        engine={"name": "sequential"},
+    )
+    assert (tmp_path / "run" / "report.html").stat().st_size > 10_000
+    assert run.summary["generalisation"]["mean"] is not None
+    trained = fairsilo.load(tmp_path / "run", model=ground.network)
+    test = people["u"].test
+    said = trained.predict(test.inputs)
+    shapes = {"segment": (18, 2, 8, 8), "next-character": (18, 5), "regress": (18,)}
+    assert tuple(said.shape) == shapes[task]
+    if task != "regress":
+        torch.testing.assert_close(said.sum(1), torch.ones_like(said.sum(1)))
+    (row,) = trained.evaluate({"u": test})
+    assert row["metric"] == pytest.approx(run.summary["generalisation"]["per_domain"]["u"])
+
+
+def test_data_of_a_task_choose_their_network(tmp_path: Path) -> None:
+    """`auto` takes the U-Net for masks, which is told from what the images are."""
+    people = GROUNDS["segment"].federation()
+    with pytest.raises(fairsilo.FairsiloError, match="unet"):  # the images are 8x8, and it takes multiples of 16
+        fairsilo.run(method="fedavg", federation=people, out=tmp_path / "run")
