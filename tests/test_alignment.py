@@ -150,7 +150,13 @@ def test_the_size_of_an_adversary_that_is_not_there_is_refused() -> None:
         method("bgp(adversary_width=8)")
 
 
-@pytest.mark.parametrize("how", ["fedclip | bgp(align=adversarial)", "promptfl | grace(align=adversarial)"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("fedclip | bgp(align=adversarial)", marks=pytest.mark.slow),
+        "promptfl | grace(align=adversarial)",
+    ],
+)
 def test_adversarial_alignment_around_clip(how: str, tmp_path: Path) -> None:
     """The adversary reads what is aligned: adapted image features, or the classes' text features."""
     people = tiny_backbones.enlarged(tiny.federation())

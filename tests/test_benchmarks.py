@@ -17,6 +17,7 @@ def test_the_ratio_of_a_round_to_a_plain_loop_is_taken() -> None:
     assert 0 < found["low"] <= found["median"] <= found["high"]
 
 
+@pytest.mark.slow
 def test_the_share_of_the_bandwidth_is_taken() -> None:
     run = pytest.importorskip("run")
     assert run.mean_bandwidth(repetitions=1)["median"] > 0

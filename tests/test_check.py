@@ -193,6 +193,7 @@ def tried(how: Any, *names: str) -> dict[str, Finding]:
     return {finding.law: finding for finding in chosen()}
 
 
+@pytest.mark.slow
 def test_a_strangers_sound_part_passes_by_name_and_by_value() -> None:
     found = tried("test_check:Sound")
     assert {name: one.detail for name, one in found.items() if one.status != PASSED} == {}

@@ -64,7 +64,7 @@ def test_workers_read_features_from_their_files(clip: str, people: Federation, p
     assert torch.equal(Loop(ready.plan, ready.federation.roster, engine).run().vector, alone.vector)
 
 
-@pytest.mark.parametrize("name", ["sequential", "processes"])
+@pytest.mark.parametrize("name", ["sequential", pytest.param("processes", marks=pytest.mark.slow)])
 def test_a_run_past_the_limit_leaves_no_features_behind(
     clip: str, people: Federation, tmp_path: Path, name: str
 ) -> None:

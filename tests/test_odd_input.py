@@ -221,6 +221,7 @@ def test_the_list_of_figures_as_json(capsys: Any) -> None:
     assert {"name", "title", "about"} == set(json.loads(out)[0])
 
 
+@pytest.mark.slow
 def test_drawing_all_figures_says_which_one_is_under_way(here: Path, packed: Path, capsys: Any) -> None:  # noqa: F811
     run = ["run", "method=fedavg", f"packed={packed}", "model=my_net:make", *FAST, "keep_local=true", "-o", "r"]
     assert call(capsys, *run)[0] == 0

@@ -66,6 +66,7 @@ def test_a_plain_script_without_a_guard_runs_once_on_all_workers(model: str, tmp
     assert '"kind": "lost"' not in rounds
 
 
+@pytest.mark.slow
 def test_interactively_and_under_exec_the_callers_own_model_is_found(tmp_path: Path) -> None:
     own = "import tiny\nclass Mine(tiny.TinyNet):\n    pass\n" + textwrap.dedent(SCRIPT).replace("MODEL", "Mine")
     said = python("script.py", folder=tmp_path, text=f"exec({own!r}, {{'__name__': 'elsewhere'}})")

@@ -155,6 +155,7 @@ def test_load_explains_what_is_wrong(arguments: dict[str, object], words: str) -
         load(**arguments)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_each_domain_can_be_learnt_at_home_and_fails_elsewhere(federation: Dataset) -> None:
     accuracy = _matrix(federation)
     home = accuracy.diag()
