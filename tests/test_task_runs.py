@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import fairsilo
+from fairsilo.report.comparison_page import write_comparison
+from fairsilo.report.tables import run_table
 from other_tasks import GROUNDS
 
 
@@ -26,6 +29,7 @@ def test_a_run_has_its_page_and_answers(task: str, tmp_path: Path) -> None:
     )
     assert (tmp_path / "run" / "report.html").stat().st_size > 10_000
     assert run.summary["generalisation"]["mean"] is not None
+    _shown_in_its_unit(run, (tmp_path / "run" / "report.html").read_text(), task)
     trained = fairsilo.load(tmp_path / "run", model=ground.network)
     test = people["u"].test
     said = trained.predict(test.inputs)
@@ -35,6 +39,34 @@ def test_a_run_has_its_page_and_answers(task: str, tmp_path: Path) -> None:
         torch.testing.assert_close(said.sum(1), torch.ones_like(said.sum(1)))
     (row,) = trained.evaluate({"u": test})
     assert row["metric"] == pytest.approx(run.summary["generalisation"]["per_domain"]["u"])
+
+
+def _shown_in_its_unit(run: Any, page: str, task: str) -> None:
+    """Shares in percent; errors as they are, on the page and in the terminal's table."""
+    value = run.summary["generalisation"]["mean"]
+    shown = f"{value:.4g}" if task == "regress" else f"{100 * value:.1f}\u00a0%"
+    assert shown in page
+    assert ("%" in page.split("Silo by silo")[1].split("Round by round")[0]) == (task != "regress")
+    table = run_table(run.method, run.summary)
+    assert str(table.title).startswith(f"fedavg — {'mae' if task == 'regress' else 'percent'}; ")
+    assert shown.partition("\u00a0")[0] in list(table.columns[1].cells)
+
+
+def test_a_comparison_of_errors_is_in_their_unit(tmp_path: Path) -> None:
+    ground = GROUNDS["regress"]
+    found = fairsilo.compare(
+        ["fedavg", "local"],
+        seeds=[0],
+        federation=ground.federation(),
+        model=ground.network,
+        out=tmp_path / "c",
+        train={"rounds": 1, "epochs": 1, "lr": 0.01},
+        engine={"name": "sequential"},
+    )
+    page = write_comparison(found.folder).read_text()
+    assert "In mae," in page
+    assert "In percent" not in page
+    assert "mae, mean" in (found.folder / "comparison.tex").read_text()
 
 
 def test_data_of_a_task_choose_their_network(tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ def summarise(
     samples = {row["silo"]: row["samples"] for row in rows if row["split"] == "test"}
     sets = evaluation_sets(rows, metric, counts)
     return {
+        "metric": metric,
         "selection": selection,
         "rounds": rounds,
         "ddof": ddof,

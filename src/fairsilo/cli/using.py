@@ -68,6 +68,7 @@ def evaluate(
     _check_which(model)
     from fairsilo.data.newcomer import read_newcomer
     from fairsilo.report.tables import measures_table
+    from fairsilo.report.units import shown_in
     from fairsilo.runs.seen import warning
     from fairsilo.runs.trained import Trained
 
@@ -78,7 +79,8 @@ def evaluate(
     if as_json:
         show_json(rows)
         return
-    show(measures_table(rows))
+    with shown_in(trained.plan.task.reported.name):
+        show(measures_table(rows))
     for text in dict.fromkeys(filter(None, map(warning, rows))):
         say(text)
 
@@ -95,6 +97,7 @@ def personalise(
     """Let a new silo join a finished run: its own model from the global one, by the method's own rule."""
     from fairsilo.data.newcomer import read_newcomer
     from fairsilo.report.tables import personalised_table
+    from fairsilo.report.units import shown_in
     from fairsilo.runs.trained import Trained
 
     trained = Trained(folder, trust=trust)
@@ -105,7 +108,8 @@ def personalise(
     if as_json:
         show_json(found)
         return
-    show(personalised_table(found))
+    with shown_in(trained.plan.task.reported.name):
+        show(personalised_table(found))
     for one in found:
         say(f"model: {one['model']}")
 

@@ -17,6 +17,7 @@ class Metric:
     name: str
     about: str
     higher_is_better: bool = True
+    share: bool = True  # between 0 and 1, shown in percent; else a number in units of the data
 
     def rank(self, value: float) -> float:
         """The value on a scale where more is better: what decisions about the best model compare."""

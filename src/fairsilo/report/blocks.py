@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from fairsilo.report.charts import percent, signed, text
+from fairsilo.report.charts import signed, text
+from fairsilo.report.units import unit
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 History = dict[int, dict[str, float]]
@@ -88,12 +90,15 @@ def heads(names: Sequence[str], first: bool = False) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share between 0 and 1 in percent."""
-    return percent(None if value is None else value * 100)
+    """A result in its unit: a share between 0 and 1 in percent."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return signed(unit().number(value)) + unit().sign
 
 
 def points(value: float) -> str:
-    return signed(f"{value * 100:.1f}")
+    """A difference of results or their spread, without its unit."""
+    return signed(unit().number(value))
 
 
 def listed(names: Iterable[str], most: int = 6) -> str:

@@ -24,6 +24,7 @@ from fairsilo.report.blocks import cells, document, heads, listed, paragraph, po
 from fairsilo.report.charts import signed, text, usable
 from fairsilo.report.page import write_report
 from fairsilo.report.tables import CHANCE, GUESSED, SELECTIONS, comparison_csv, comparison_latex
+from fairsilo.report.units import in_its_unit, unit
 from fairsilo.runs.comparison import composed
 from fairsilo.runs.folder import RunFolder
 
@@ -62,6 +63,11 @@ def notes_of(folder: Path, content: Content) -> dict[str, list[str]]:
     return found
 
 
+def _metric_of(content: Content) -> str:
+    return metric(content)
+
+
+@in_its_unit(_metric_of)
 def page(content: Content) -> str:
     """The whole document."""
     grid = content.get("grid")
@@ -167,9 +173,11 @@ def by_domain(content: Content) -> str:
         return ""
     drawn = []
     for key in HEADLINES:
-        unit = "percent"
+        shown = unit().word
         if key == "fairness":
-            unit = "standard deviation over silos in points, lower is more even; small: the mean it is around"
+            shown = (
+                f"standard deviation over silos in {unit().points}, lower is more even; small: the mean it is around"
+            )
         rows = []
         for name in content["methods"]:
             found, centres = (by_held_out(content["cells"], name, one) for one in (key, AT_HOME))
@@ -181,7 +189,7 @@ def by_domain(content: Content) -> str:
                 line += number_cell(number(found.get(domain)), centre, mark, first=domain == "mean")
             rows.append(f'<tr><th scope="row">{text(name)}</th>{line}</tr>\n')
         head = f'<tr><th scope="col">method</th>{heads(domains)}{heads(["mean"], True)}</tr>'
-        drawn.append(f"<h3>{key.capitalize()}: {unit}</h3>\n{table(head, rows)}")
+        drawn.append(f"<h3>{key.capitalize()}: {shown}</h3>\n{table(head, rows)}")
     about = f"Each domain held out in turn, mean over {counted(len(content['seeds']), 'seed')}."
     return section("held-out", "By held-out domain", paragraph(about), *drawn)
 
@@ -197,8 +205,8 @@ def number_cell(shown: str, centre: float | None, guessed: bool, first: bool = F
 def heat(content: Content, grid: Mapping[str, Sequence[str]]) -> str:
     """Rows x columns twice: shaded by the average, and by how even the model is."""
     about = (
-        f"Avg is the mean {metric(content)} of the global model over those who trained, in percent; Std its standard "
-        f"deviation over their domains in points ({degrees(content)}), lower is more even. "
+        f"Avg is the mean {metric(content)} of the global model over those who trained, in {unit().word}; Std its "
+        f"standard deviation over their domains in {unit().points} ({degrees(content)}), lower is more even. "
         f"Numbers are {repeats(content)}; results are read from: {selection(content)}."
     )
     marks = "Bold is the best of its row (R) or of its column (C); the stronger the shade, the better."
@@ -322,7 +330,7 @@ def headlines(content: Content) -> str:
 def explained(content: Content) -> str:
     """What the table's numbers and its ± are."""
     runs = runs_each(content)
-    words = f"In percent, {repeats(content)}; results are read from: {selection(content)}. "
+    words = f"In {unit().word}, {repeats(content)}; results are read from: {selection(content)}. "
     if runs > 1:
         words += (
             f"± after a mean is the sample standard deviation over the {runs} runs of a method (ddof 1), not a "
@@ -391,5 +399,7 @@ def notes(content: Content) -> str:
 
 
 def finely(value: float | None) -> str:
-    """In percent with two digits, since a reader may want to recompute the means above."""
-    return "–" if value is None or not usable(value) else signed(f"{100 * value:.2f}")
+    """With more digits than above, since a reader may want to recompute the means."""
+    if value is None or not usable(value):
+        return "–"
+    return signed(f"{100 * value:.2f}" if unit().sign else f"{value:.6g}")

@@ -34,6 +34,7 @@ from fairsilo.report.charts import duration, plain, text
 from fairsilo.report.figures.files import Drawn, figures_in
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
 from fairsilo.report.tables import GUESSED
+from fairsilo.report.units import in_its_unit, unit
 from fairsilo.runs.folder import RunFolder
 
 SHOWN = 200  # rows of the table of failures; the others are in rounds.jsonl
@@ -92,6 +93,11 @@ def usable_row(row: Mapping[str, Any]) -> bool:
     return all(isinstance(row.get(key), int | float) for key in ("round", "metric", "loss"))
 
 
+def _metric_of(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = ()) -> str:
+    return run.metric
+
+
+@in_its_unit(_metric_of)
 def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = ()) -> str:
     """The whole document."""
     title = f"{run.method} against {baseline.method}" if baseline else run.method
@@ -199,7 +205,7 @@ def against(value: float, other: float | None, baseline: Run | None, spread: boo
     if points(change) == "0.0":
         return paragraph(f"no difference to {baseline.method}", "difference")
     better = change < 0 if spread else change > 0
-    words = f"{'+' if change > 0 else ''}{points(change)} points against {baseline.method}"
+    words = f"{'+' if change > 0 else ''}{points(change)} {unit().points} against {baseline.method}"
     words += f": {'more' if better else 'less'} even" if spread else ""
     return paragraph(words, "difference good" if better else "difference bad")
 
@@ -248,7 +254,7 @@ def generalisation(run: Run, baseline: Run | None) -> str:
     )
     other = baseline.summary["generalisation"]["mean"] if baseline else None
     before = found.get("unadapted")
-    moved = f"over the last {count} evaluations of this run it varied by {points(found['recent_std'])} points"
+    moved = f"over the last {count} evaluations of this run it varied by {points(found['recent_std'])} {unit().points}"
     return card(
         "Generalisation",
         question,
@@ -278,7 +284,9 @@ def personalisation(run: Run, baseline: Run | None) -> str:
     question = "Each silo's own model at home"
     if found["mean"] is None:
         return card("Personalisation", question, "–", paragraph("No silo's own model was evaluated."))
-    spread = f"over the silos it varies by {points(found['std_silos'])} points ({kind_of(run)} standard deviation)"
+    spread = (
+        f"over the silos it varies by {points(found['std_silos'])} {unit().points} ({kind_of(run)} standard deviation)"
+    )
     several = len(silos) > 1
     return card(
         "Personalisation",
@@ -313,7 +321,7 @@ def fairness(run: Run, baseline: Run | None) -> str:
     return card(
         "Fairness",
         question,
-        f"{points(found['std_silos'])} <small>points around {share(found['mean'])}</small>",
+        f"{points(found['std_silos'])} <small>{unit().points} around {share(found['mean'])}</small>",
         "" if guessed else against(found["std_silos"], other.get("std_silos"), baseline, spread=True),
         guessing_words(found),
         paragraph(warning) if guessed else "",
@@ -347,12 +355,14 @@ def silo_table(run: Run, baseline: Run | None) -> str:
         row += results_cells(others.get(silo["silo"], {})) if baseline else ""
         rows.append(f"<tr>{row}</tr>\n")
     about = f"{run.metric.capitalize()} on each silo's test data, of the global and of the silo's own model. "
-    about += "Small: its 95 % interval from the number of test samples (Wilson). "
+    known = any(silo.get("chance") for silo in run.summary["silos"])
+    about += "Small: its 95 % interval from the number of test samples (Wilson). " if known else ""
     about += (
         "The gap is the validation loss of the global model minus that of the silo's own: how much a silo gives up. "
     )
-    about += "Chance is what a model reaches that always names the most frequent class or guesses evenly; "
-    about += f"{GUESSED} marks results whose interval reaches down to it."
+    if known:
+        about += "Chance is what a model reaches that always names the most frequent class or guesses evenly; "
+        about += f"{GUESSED} marks results whose interval reaches down to it."
     return section("silos", "Silo by silo", paragraph(about), table(head, rows))
 
 

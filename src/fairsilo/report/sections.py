@@ -25,6 +25,7 @@ from fairsilo.report.blocks import (
     table,
 )
 from fairsilo.report.charts import Bar, Series, duration, percent, plain, size, text
+from fairsilo.report.units import unit
 
 
 # ------------------------------------------------------------------------------------------------------- 4 curves
@@ -41,8 +42,9 @@ def history(run: Run, model: str, split: str, value: str = "metric") -> History:
     return found
 
 
-def means_of(past: History, silos: Iterable[str] | None = None, scale: float = 100.0) -> list[charts.Point]:
-    """Round and mean over the silos (all, where none are named)."""
+def means_of(past: History, silos: Iterable[str] | None = None, scale: float | None = None) -> list[charts.Point]:
+    """Round and mean over the silos (all, where none are named), by default in the unit of results."""
+    scale = unit().factor if scale is None else scale
     chosen = None if silos is None else set(silos)
     found = {n: [v for s, v in values.items() if chosen is None or s in chosen] for n, values in past.items()}
     return [(n, mean(values) * scale if values else None) for n, values in found.items()]
@@ -54,7 +56,7 @@ def curves(run: Run, baseline: Run | None) -> str:
     shared = [history(item, "global", "test") for item, _ in runs]
     own = [history(item, "personal", "test") for item, _ in runs]
     unseen = [silo["silo"] for silo in run.summary["silos"] if silo["unseen"]]
-    accuracy = f"{run.metric}, %"
+    accuracy = f"{run.metric}{unit().label}"
     if unseen:
         adapted = [history(item, "adapted", "test") for item, _ in runs]
         outside = [
@@ -66,13 +68,13 @@ def curves(run: Run, baseline: Run | None) -> str:
     losses = [{int(r["round"]): dict(r.get("train_loss") or {}) for r in item.rounds} for item, _ in runs]
     kinds.append(("Training loss, mean over the silos", "loss", [means_of(past, scale=1.0) for past in losses]))
     drawn = []
-    for title, unit, lines in kinds:
+    for title, label, lines in kinds:
         series = [
             Series(item.method, line, colour, dashed=colour == 2)
             for (item, colour), line in zip(runs, lines, strict=True)
         ]
-        limits, form = ((0.0, 100.0), percent) if unit == accuracy else (None, plain)
-        chart = charts.line_chart(series, title=title, y_label=unit, form=form, limits=limits)
+        limits, form = ((0.0, 100.0), percent) if label == accuracy and unit().sign else (None, plain)
+        chart = charts.line_chart(series, title=title, y_label=label, form=form, limits=limits)
         drawn.append(figure(title, chart, charts.legend(series) if baseline else ""))
     about = "Every panel has its own scale. Point at a round to read its values."
     return section("curves", "Round by round", paragraph(about), figures(*drawn))
@@ -93,11 +95,12 @@ def domains(run: Run, baseline: Run | None) -> str:
     if not own:
         return ""
     runs = [(item, colour, by_domain(item)) for item, colour in pair(run, baseline)]
+    factor = unit().factor
     groups = [
         (
             name,
             [
-                Bar(item.method, found[name][0] * 100 if name in found else None, colour, unseen)
+                Bar(item.method, found[name][0] * factor if name in found else None, colour, unseen)
                 for item, colour, found in runs
             ],
         )
@@ -110,11 +113,11 @@ def domains(run: Run, baseline: Run | None) -> str:
     chart = charts.bar_chart(
         groups,
         title="Global model by domain",
-        x_label=f"{run.metric}, %",
-        form=percent,
-        high=100.0,
-        band=((centre - spread) * 100, (centre + spread) * 100) if several else None,
-        means=[Bar(f"mean of {item.method}", value * 100, colour) for item, colour, value in centres]
+        x_label=f"{run.metric}{unit().label}",
+        form=percent if unit().sign else plain,
+        high=100.0 if unit().sign else None,
+        band=((centre - spread) * factor, (centre + spread) * factor) if several else None,
+        means=[Bar(f"mean of {item.method}", value * factor, colour) for item, colour, value in centres]
         if several
         else (),
     )
@@ -143,7 +146,7 @@ def spread_words(run: Run, centre: float) -> str:
         return ""
     return (
         f"{run.method}: {share(centre)} on average over the domains that trained, "
-        f"with a {kind_of(run)} standard deviation of {points(spread)} points."
+        f"with a {kind_of(run)} standard deviation of {points(spread)} {unit().points}."
     )
 
 

@@ -21,6 +21,7 @@ from fairsilo.analysis.metrics import (
     mean,
 )
 from fairsilo.report.spreadsheet import csv_text
+from fairsilo.report.units import in_its_unit, unit
 
 SELECTIONS = {
     "last": "last round",
@@ -38,15 +39,28 @@ CHANCE = (
 
 
 def percent(value: float | None, sign: bool = False) -> str:
-    return "-" if value is None else f"{100 * value:+.1f}" if sign else f"{100 * value:.1f}"
+    """A result in its unit, which for shares is percent."""
+    if value is None:
+        return "-"
+    shown = unit().number(value)
+    return f"+{shown}" if sign and not shown.startswith("-") else shown
 
 
+def _of_run(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapping[str, Any]] | None = None) -> str:
+    return str(summary.get("metric", ""))
+
+
+def _of_comparison(comparison: Mapping[str, Any]) -> str:
+    return str(comparison["cells"][0]["summary"].get("metric", "")) if comparison["cells"] else ""
+
+
+@in_its_unit(_of_run)
 def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapping[str, Any]] | None = None) -> Table:
     """The three answers and every silo's row, the baseline's beside."""
     runs = [(method, summary), *([baseline] if baseline else [])]
     rounds = ", ".join(map(str, summary["rounds"]))
     names = " beside ".join(escape(name) for name, _ in runs)
-    title = f"{names} — percent; {SELECTIONS[summary['selection']]} ({rounds})"
+    title = f"{names} — {unit().word}; {SELECTIONS[summary['selection']]} ({rounds})"
     table = Table(title=title, title_justify="left")
     table.add_column("")
     for name, _ in runs:
@@ -103,12 +117,14 @@ def _adapted(silo: Mapping[str, Any]) -> str:
     return plain if silo.get("adapted") is None else f"{plain} -> {percent(silo['adapted'])}"
 
 
+@in_its_unit(_of_comparison)
 def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
     """As papers have it: methods x held-out domains with their mean, one table per headline."""
     tables = []
     for key in HEADLINES if len(comparison["held_out"]) > 1 else ():
-        unit = "std over silos in points, lower is more even (mean)" if key == "fairness" else "percent"
-        title = f"{key} by held-out domain: {unit}, mean over {len(comparison['seeds'])} seeds"
+        spread = f"std over silos in {unit().points}, lower is more even (mean)"
+        shown = spread if key == "fairness" else unit().word
+        title = f"{key} by held-out domain: {shown}, mean over {len(comparison['seeds'])} seeds"
         table = Table(title=title, title_justify="left")
         table.add_column("method")
         for name in (*comparison["held_out"], "mean"):
@@ -128,13 +144,14 @@ def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
     return tables
 
 
+@in_its_unit(_of_comparison)
 def comparison_table(comparison: Mapping[str, Any]) -> Table:
     """Methods x headlines: mean ± deviation over cells, then the paired difference to the first method."""
     rows = compare_cells(comparison["methods"], comparison["cells"])
     cells = f"{len(comparison['held_out'])} held-out domains x {len(comparison['seeds'])} seeds"
     selection = SELECTIONS[comparison["cells"][0]["summary"]["selection"]]
     first = comparison["methods"][0]
-    table = Table(title=f"percent, mean ± std over {cells}; {selection}", title_justify="left")
+    table = Table(title=f"{unit().word}, mean ± std over {cells}; {selection}", title_justify="left")
     table.add_column("method")
     for key in HEADLINES:
         what = f"{key}: std over silos, lower is more even (mean)" if key == "fairness" else key
@@ -201,11 +218,12 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
     return csv_text(columns, rows)
 
 
+@in_its_unit(_of_comparison)
 def comparison_latex(comparison: Mapping[str, Any]) -> str:
     """A booktabs table of the means and deviations."""
     rows = compare_cells(comparison["methods"], comparison["cells"])
     lines = [
-        "% percent, mean and standard deviation over "
+        f"% {unit().word}, mean and standard deviation over "
         f"{len(comparison['held_out'])} held-out domains and {len(comparison['seeds'])} seeds",
         r"\begin{tabular}{lrrrr}",
         r"\toprule",
@@ -302,7 +320,7 @@ def _ranked(values: Mapping[str, float]) -> list[tuple[str, float]]:
 def measures_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """A model on several domains."""
     table = Table()
-    for column in ("domain", "model", "metric, %", "loss", "samples"):
+    for column in ("domain", "model", f"metric{unit().label}", "loss", "samples"):
         table.add_column(column, justify="left" if column in ("domain", "model") else "right")
     for row in rows:
         numbers = [percent(row["metric"]), f"{row['loss']:.4f}", f"{row['samples']:,}"]
@@ -312,7 +330,7 @@ def measures_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def personalised_table(found: Sequence[Mapping[str, Any]]) -> Table:
     """New silos: the global model there, and their own."""
-    table = Table(title="metric in percent on the new silo's own data", title_justify="left")
+    table = Table(title=f"metric in {unit().word} on the new silo's own data", title_justify="left")
     for column in ("silo", "training samples", "split", "global model", "own model"):
         table.add_column(column, justify="left" if column in ("silo", "split") else "right")
     for one in found:

@@ -14,9 +14,9 @@ from fairsilo.tasks.augmentation import augmented, draws
 from fairsilo.tasks.options import Options
 
 METRICS = (
-    Metric("mae", "mean absolute error", False),
-    Metric("rmse", "root of the mean squared error", False),
-    Metric("r2", "share of the variance of the targets that is explained; below 0: worse than their mean"),
+    Metric("mae", "mean absolute error", False, share=False),
+    Metric("rmse", "root of the mean squared error", False, share=False),
+    Metric("r2", "share of the variance of the targets that is explained; below 0: worse than their mean", share=False),
 )
 LOSSES = ("squared", "absolute")
 STRATA = 10

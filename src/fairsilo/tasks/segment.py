@@ -24,7 +24,7 @@ METRICS = (
     Metric("grace-dice", "as GRACE's released code has it: mean over all images and over structures and background, 0 "
            "where a structure is neither there nor predicted"),
     Metric("hd95", "95th percentile of the distances between outlines, in pixels; images where one of the two is empty "
-           "are left out", False),
+           "are left out", False, share=False),
 )  # fmt: skip
 LOSSES = ("ce+dice", "cross-entropy", "dice")
 
