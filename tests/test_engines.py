@@ -60,6 +60,7 @@ def test_a_worker_that_dies_costs_one_answer_of_one_silo(people: Federation, poo
     assert history.rounds[2]["counted"] == ["a", "b", "c"]
 
 
+@pytest.mark.slow
 def test_a_silo_that_hangs_is_given_up_after_the_timeout(people: Federation, pool: Pool) -> None:
     tiny.run("fedavg", people, engine=_processes(pool))  # type: ignore[arg-type]  # workers are up before the clock runs
     history, _ = tiny.run(Method((Trouble("hang"),), "trouble"), people, engine=_processes(pool, timeout=10.0))  # type: ignore[arg-type]

@@ -194,6 +194,7 @@ def test_a_part_without_a_name_elsewhere_must_be_given_again(people: Federation,
     assert found.method == "mine"
 
 
+@pytest.mark.slow
 def test_opening_a_folder_imports_nothing_that_it_names(tmp_path: Path, people: Federation) -> None:
     folder = tmp_path / "run"
     fairsilo.run(method="fedavg", model=tiny.TinyNet, federation=people, out=folder, **SMALL)  # type: ignore[arg-type]
