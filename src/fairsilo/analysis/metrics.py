@@ -3,7 +3,7 @@
 A row is a dictionary with round, silo, domain, unseen, model (global, personal, or adapted: the global one after its
 adaptation to an unseen silo), split, loss, metric (the one that is reported), samples; and, by name, all metrics of
 the task (`metrics`) and counts per class (`per_class`).
-Metrics are shares (0 to 1) everywhere; tables and pages show them in percent.
+Metrics are as the task measures them; tables and pages show shares (0 to 1) in percent, others as they are.
 """
 
 from __future__ import annotations
