@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import fairsilo
 from fairsilo.report.comparison_page import write_comparison
@@ -67,6 +69,27 @@ def test_a_comparison_of_errors_is_in_their_unit(tmp_path: Path) -> None:
     assert "In mae," in page
     assert "In percent" not in page
     assert "mae, mean" in (found.folder / "comparison.tex").read_text()
+
+
+class Wrong(nn.Module):
+    """Predicts maps, or none, whatever it is given."""
+
+    def __init__(self, classes: int, maps: bool) -> None:
+        super().__init__()
+        self.bias, self.maps = nn.Parameter(torch.zeros(classes)), maps
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        found = self.bias.expand(len(inputs), -1)
+        return found[:, :, None, None].expand(-1, -1, 8, 8) if self.maps else found
+
+
+@pytest.mark.parametrize(("task", "network"), [("segment", "regress"), ("next-character", "segment")])
+def test_a_network_for_another_task_is_refused_before_anything_is_written(task: str, network: str) -> None:
+    ground = GROUNDS[task]
+    people = ground.federation()
+    made = dataclasses.replace(ground, network=lambda classes, _: Wrong(classes, network == "segment"))
+    with pytest.raises(fairsilo.FairsiloError, match=f"the task '{task}' needs a network that predicts"):
+        made.plan("fedavg", people).check(people.roster, server_data=False)
 
 
 def test_data_of_a_task_choose_their_network(tmp_path: Path) -> None:

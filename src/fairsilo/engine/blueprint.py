@@ -133,6 +133,7 @@ class Blueprint:
             self._check_size(own.module, "the server's model", roster)
         blank = torch.zeros(1, *roster.shape, dtype=getattr(torch, roster.dtype))
         output = self._tried(model.module, inputs_for(model, blank))
+        self._check_ending(output, roster)
         features = output.features
         sizes = {"classes": self.task.classes}
         if len(roster.shape) == 3:
@@ -168,6 +169,17 @@ class Blueprint:
             raise FairsiloError(
                 f"model {self.model!r} raised {type(problem).__name__} on an input of {shape}: {problem}"
             ) from problem
+
+    def _check_ending(self, output: Output, roster: Roster) -> None:
+        """A task of pixels needs a network that predicts maps of the images' size; other tasks one that does not."""
+        found, per_pixel = tuple(output.prediction.shape[1:]), self.task.output.per == "pixel"
+        maps = len(found) == 3
+        if maps != per_pixel or (maps and found[1:] != roster.shape[-2:]):
+            wanted = f"values for each pixel of {'x'.join(map(str, roster.shape[-2:]))}" if per_pixel else "no maps"
+            raise FairsiloError(
+                f"the task {self.task.name!r} needs a network that predicts {wanted}, and {self.model!r} gives "
+                f"{'x'.join(map(str, found)) or 'one number'} for a sample; `fairsilo models` says what each is for"
+            )
 
     def _check_size(self, module: nn.Module, whose: str, roster: Roster) -> None:
         wanted = next((one.image_size for one in module.modules() if isinstance(one, Backbone)), None)
