@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fairsilo.config import all_settings
+from fairsilo.config import all_settings, fields_of
 from fairsilo.core.needs import NEEDS
 from fairsilo.data import datasets
 from fairsilo.data.about import About
 from fairsilo.methods.catalogue import CATALOGUE, Entry
 from fairsilo.models.registry import own_models
 from fairsilo.report.tables import counted, written
+from fairsilo.tasks.augmentation import CHANGES, SETS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = Path("docs") / "methods"
@@ -159,7 +160,37 @@ def settings_page() -> str:
         "page](methods/README.md) lists them."
     )
     head = ["name", "default", "range", "meaning"]
-    return _joined(["# Settings", GENERATED_SETTINGS, about, table(head, rows)])
+    return _joined(["# Settings", GENERATED_SETTINGS, about, table(head, rows), *augmentation()])
+
+
+def augmentation() -> list[str]:
+    """The random changes of training images, and the sets of them."""
+    rows = [
+        [
+            f"`{kind.name}`",
+            kind.does,
+            "; ".join(
+                f"`{one['name']}` {one['help']} ({written(one['default'])}; {one['range']})"
+                for one in fields_of(kind)  # type: ignore[arg-type]
+            ),
+        ]
+        for kind in CHANGES
+    ]
+    about = (
+        "`data.augment` names changes joined by `+`, with settings in brackets: "
+        '`augment="crop + flip + rotation(degrees=30)"`. They are drawn anew for every image and step, from streams '
+        "that depend on the seed, the round and the silo alone, so every engine draws alike; batches are changed on "
+        "the device. Masks follow the geometry, with the nearest pixel's class. Geometry comes first, then colours "
+        "(which need images of bytes), then holes, in whatever order they are named. No image is changed when a model "
+        "is evaluated. Images keep their size: a crop moves or enlarges them."
+    )
+    sets = (
+        "Sets by name: what the papers' released code does, as near as images of one size come. `ga` is GA's "
+        "(FedDG-GA), `fedgcr` FedGCR's for photographs, `flamby` Fed-ISIC2019's (its random crop of larger images is "
+        "`crop` here), `prostate` GRACE's for magnetic resonance images."
+    )
+    named = table(["set", "changes"], [[f"`{name}`", f"`{text}`"] for name, text in SETS.items()])
+    return ["## Augmentation", about, table(["change", "an image is", "settings"], rows), sets, named]
 
 
 def models_page() -> str:

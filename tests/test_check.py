@@ -21,13 +21,14 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from fairsilo.cli import app
-from fairsilo.config import fields_of, setting
+from fairsilo.config import fields_of
 from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
 from fairsilo.errors import FairsiloError
+from fairsilo.fields import setting
 from fairsilo.laws import check as laws
 from fairsilo.laws.check import FAILED, NOT_APPLICABLE, PASSED, Finding, check
 from fairsilo.laws.settings import other_values

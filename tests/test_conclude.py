@@ -11,12 +11,12 @@ import pytest
 import torch
 
 import tiny
-from fairsilo.config import setting
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.core.server import Server
 from fairsilo.data.federation import Federation
 from fairsilo.errors import StoppedError
+from fairsilo.fields import setting
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.parts.server_tuning import ServerTuning
 from fairsilo.runs.folder import RunFolder

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 import tiny
-from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE, PARAMETERS, SHARED, WIRE, Sends, bytes_of, expected
 from fairsilo.core.messages import MODEL, Exchange, Message, Reply
 from fairsilo.core.method import Method
@@ -23,6 +22,7 @@ from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import BUFFER, PARAMETER, Layout, Slot
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError, StoppedError
+from fairsilo.fields import setting
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.text import method
 

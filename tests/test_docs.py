@@ -19,6 +19,7 @@ from fairsilo.data import datasets
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.text import method
 from fairsilo.protocols import PROTOCOLS
+from fairsilo.tasks.augmentation import CHANGES, SETS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -83,7 +84,8 @@ def test_protocols_that_pages_name_exist() -> None:
 
 def test_the_page_of_settings_has_a_row_for_each() -> None:
     rows = re.findall(r"^\| `([^`]+)` \|", generate.settings_page(), re.MULTILINE)
-    assert rows == [one["name"] for one in all_settings()]
+    names = [one["name"] for one in all_settings()]
+    assert rows == [*names, *(kind.name for kind in CHANGES), *SETS]
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

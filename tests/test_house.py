@@ -13,6 +13,7 @@ ROOT = Path(fairsilo.__file__).parent
 LONGEST = 500
 LAYERS = (
     "errors",
+    "fields",
     "protocols",
     "config",
     "plugins",

@@ -10,7 +10,7 @@ import pytest
 from torch import Tensor
 
 import tiny
-from fairsilo.config import TrainSettings, fields_of, setting
+from fairsilo.config import TrainSettings, fields_of
 from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.method import Method
 from fairsilo.core.needs import Facts
@@ -18,6 +18,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.vectors import AVERAGED, PRIVATE, SHARED, Layout, Slot
 from fairsilo.errors import FairsiloError
+from fairsilo.fields import setting
 from fairsilo.methods.parts.consistency_mask import ConsistencyMask
 from fairsilo.methods.parts.distance_weights import DistanceWeights
 from fairsilo.methods.parts.proximal import Proximal

@@ -21,7 +21,6 @@ from fairsilo.core.vectors import FlatModel, Layout
 from fairsilo.engine.features import keep_features
 from fairsilo.errors import FairsiloError
 from fairsilo.models.networks import Staged
-from fairsilo.tasks.augmentation import augmented
 
 MEAN, DEVIATION = (0.2, 0.4, 0.6), (0.3, 0.2, 0.1)
 CPU = torch.device("cpu")
@@ -94,20 +93,6 @@ def test_a_deviation_of_zero_is_refused() -> None:
 
 # ------------------------------------------------------------------------------------------------------------- padding
 def test_crops_are_padded_with_what_black_becomes() -> None:
-    white = torch.full((2, 3, 8, 8), 255, dtype=torch.uint8)
-    pixels = Pixels((MEAN, DEVIATION))
-    seen = pixels.seen(white, CPU, torch.float32)
-    drawn = {"shifts": torch.tensor([[0, 0], [2, 1]]), "black": pixels.black(seen)}
-    found = augmented(seen, drawn)
-    black = pixels.seen(torch.zeros_like(white), CPU, torch.float32)
-    assert torch.equal(found[0, :, 0], black[0, :, 0])  # shifted by the margin of one pixel: a row and a column of it
-    assert torch.equal(found[0, :, :, 0], black[0, :, :, 0])
-    assert torch.equal(found[0, :, 1:, 1:], seen[0, :, 1:, 1:])
-    assert torch.equal(found[1, :, -1], black[1, :, -1])
-    assert torch.equal(found[1, :, :-1], seen[1, :, :-1])
-
-
-def test_a_silo_tells_the_crop_what_black_is() -> None:
     zeros = Split(torch.zeros(6, 3, 6, 6, dtype=torch.uint8), torch.arange(6) % 3)
     wanted = inputs_for(flat(Undoing(3, 3)), zeros.inputs[:1])[0, :, 0, 0]
     for model, black in ((Undoing, wanted), (tiny.TinyNet, -1.0)):

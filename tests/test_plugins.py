@@ -38,7 +38,7 @@ SMALL: dict[str, Any] = {"rounds": 1, "epochs": 1, "batch_size": 8, "engine": {"
 PACKAGE = """
 from dataclasses import dataclass
 import torch
-from fairsilo.config import setting
+from fairsilo.fields import setting
 from fairsilo.core.part import Part
 from fairsilo.data.dataset import UNDECIDED, Dataset, Domain
 from fairsilo.tasks.classify import Classify

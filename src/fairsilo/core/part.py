@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from fairsilo.config import TrainSettings, check_fields
+from fairsilo.config import TrainSettings
 from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.needs import check_names
@@ -18,6 +18,7 @@ from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Batches, Silo
 from fairsilo.core.vectors import SHARED, Layout, Slot
 from fairsilo.errors import FairsiloError
+from fairsilo.fields import check_fields
 
 
 @dataclass(frozen=True)

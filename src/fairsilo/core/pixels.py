@@ -33,12 +33,14 @@ class Pixels:
     def seen(self, inputs: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
         """Images (uint8) as the network sees them, on the device; anything else passes."""
         inputs = inputs.to(device)
-        if inputs.dtype != torch.uint8:
-            return inputs
+        return self.from_bytes(inputs.to(dtype)) if inputs.dtype == torch.uint8 else inputs
+
+    def from_bytes(self, values: Tensor) -> Tensor:
+        """What the network sees of pixels from 0 to 255, held as floats of its type; they are changed in place."""
         if self.normalisation is None:
-            return inputs.to(dtype).div_(127.5).sub_(1.0)
-        mean, deviation = self._scale(device, dtype)
-        return inputs.to(dtype).div_(255).sub_(mean).div_(deviation)
+            return values.div_(127.5).sub_(1.0)
+        mean, deviation = self._scale(values.device, values.dtype)
+        return values.div_(255).sub_(mean).div_(deviation)
 
     def to_unit(self, inputs: Tensor) -> Tensor:
         """Pixels in [0, 1] again, from what the network sees."""
@@ -53,13 +55,6 @@ class Pixels:
             return 2 * pixels - 1
         mean, deviation = self._scale(pixels.device, pixels.dtype)
         return (pixels - mean) / deviation
-
-    def black(self, inputs: Tensor) -> Tensor | None:
-        """What black is to the network, images x channels for a batch of them; None where it is -1."""
-        if self.normalisation is None:
-            return None
-        mean, deviation = self._scale(inputs.device, inputs.dtype)
-        return (-mean / deviation).view(1, -1).expand(*inputs.shape[:2])
 
     def _scale(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         assert self.normalisation is not None

@@ -166,15 +166,20 @@ class Silo:
         A trailing batch of one sample is dropped: batch normalisation cannot take it.
         """
         for step in uploaded(self.planned(purpose, epochs), self.device, self.data.train.targets.device):
-            batch = self.batch(self.data.train, step.indices)
-            inputs, targets = batch.inputs, batch.targets
             if step.augmentation:
-                drawn = step.augmentation
-                black = self.model.pixels.black(inputs) if self.data.train.dtype == torch.uint8 else None
-                if black is not None:
-                    drawn = {**drawn, "black": black}
-                inputs, targets = self.task.augment(inputs, targets, drawn)
+                inputs, targets = self._augmented(step)
+            else:
+                batch = self.batch(self.data.train, step.indices)
+                inputs, targets = batch.inputs, batch.targets
             yield Batch(inputs, targets, step.indices, step.last, step.extra)
+
+    def _augmented(self, step: Planned) -> tuple[Tensor, Tensor]:
+        """A training batch, changed as it was drawn: images before they become what the network sees."""
+        inputs, targets = self.data.train.take(step.indices.to(self.data.train.targets.device))
+        images = inputs.dtype == torch.uint8
+        values = inputs.to(self.device, self.model.layout.dtype) if images else inputs.to(self.device)
+        values, targets = self.task.augment(values, targets.to(self.device), step.augmentation)
+        return self.model.pixels.from_bytes(values) if images else values, targets
 
     def planned(self, purpose: str = "train", epochs: int | None = None) -> list[Planned]:
         """Everything random about the steps of a local training, decided before the first of them.

@@ -124,11 +124,17 @@ class Task(Protocol):
         ...
 
     def draws(self, kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-        """The random choices for a batch of `count` samples of a shape, one row per sample; made before training."""
+        """The random choices for a batch of `count` samples of a shape, one row per sample; made before training.
+
+        `kinds` is `data.augment`. What it must not be is refused here, before a run begins.
+        """
         ...
 
     def augment(self, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """A training batch changed as it was drawn: inputs, and targets where they follow them (a mask is mirrored)."""
+        """A training batch changed as it was drawn: inputs, and targets where they follow them (a mask is mirrored).
+
+        Images come as floats from 0 to 255 and become what the network sees afterwards; other inputs come as they are.
+        """
         ...
 
     def caption(self, target: Tensor, classes: Sequence[str]) -> str:

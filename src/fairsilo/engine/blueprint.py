@@ -28,6 +28,7 @@ from fairsilo.methods.text import method, text_of
 from fairsilo.models.backbones import Backbone
 from fairsilo.models.networks import Staged
 from fairsilo.models.registry import build
+from fairsilo.tasks.augmentation import needs_bytes
 from fairsilo.tasks.options import Options
 from fairsilo.tasks.registry import has_name, task_of
 
@@ -131,6 +132,7 @@ class Blueprint:
         own = self.server_flat()
         if own:
             self._check_size(own.module, "the server's model", roster)
+        self._check_augmentation(roster)
         blank = torch.zeros(1, *roster.shape, dtype=getattr(torch, roster.dtype))
         output = self._tried(model.module, inputs_for(model, blank))
         self._check_ending(output, roster)
@@ -169,6 +171,17 @@ class Blueprint:
             raise FairsiloError(
                 f"model {self.model!r} raised {type(problem).__name__} on an input of {shape}: {problem}"
             ) from problem
+
+    def _check_augmentation(self, roster: Roster) -> None:
+        """A wrong `data.augment` is refused before a run begins, by the task that will draw from it."""
+        if self.augment == "none":
+            return
+        self.task.draws(self.augment, 2, roster.shape, torch.Generator())
+        if roster.dtype != "uint8" and needs_bytes(self.augment):
+            raise FairsiloError(
+                f"data.augment={self.augment} computes with colours, and images are {roster.dtype} numbers of an "
+                "unknown range; give them as bytes (uint8), or leave jitter and grayscale out"
+            )
 
     def _check_ending(self, output: Output, roster: Roster) -> None:
         """A task of pixels needs a network that predicts maps of the images' size; other tasks one that does not."""

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.attachments import Sends
 from fairsilo.core.measuring import measure
 from fairsilo.core.messages import Message
@@ -18,6 +17,7 @@ from fairsilo.core.part import Part
 from fairsilo.core.server import Server, Updates, named, ordered
 from fairsilo.core.silo import Silo
 from fairsilo.errors import FairsiloError
+from fairsilo.fields import setting
 from fairsilo.methods.gap_rules import adjust, gap, step_at
 
 STALLED = 0.98  # a loss above this share of the one two rounds ago has stopped falling

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fairsilo.config import setting
 from fairsilo.core.output import Output
+from fairsilo.fields import setting
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fairsilo.config import setting
 from fairsilo.core.output import Output
 from fairsilo.errors import FairsiloError
+from fairsilo.fields import setting
 from fairsilo.models.lite_weights import imagenet_tensors
 from fairsilo.models.networks import Network
 

@@ -12,10 +12,11 @@ from typing import Any
 
 from torch import nn
 
-from fairsilo.config import check_fields, fields_of
+from fairsilo.config import fields_of
 from fairsilo.core import streams
 from fairsilo.core.calls import settings_in
 from fairsilo.errors import FairsiloError, nearest
+from fairsilo.fields import check_fields
 from fairsilo.models.backbones import SHIPPED, backbone_network, is_backbone
 from fairsilo.models.char_lstm import CharLSTM, CharLSTMSettings
 from fairsilo.models.efficientnets import B0Settings, EfficientNetB0, EfficientNetLite0, Lite0Settings

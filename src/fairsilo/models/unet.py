@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fairsilo.config import setting
 from fairsilo.core.output import Output
 from fairsilo.errors import FairsiloError
+from fairsilo.fields import setting
 
 LEVELS = 4
 NORMS: dict[str, Callable[[int], nn.Module]] = {

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fairsilo.config import setting
 from fairsilo.core.output import Output
 from fairsilo.errors import FairsiloError
+from fairsilo.fields import setting
 
 
 @dataclass(frozen=True)

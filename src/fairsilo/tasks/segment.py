@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairsilo.core.task import Ending, Measure, Metric
 from fairsilo.errors import FairsiloError
-from fairsilo.tasks.augmentation import augmented, draws
+from fairsilo.tasks.augmentation import augmented, draws, moved
 from fairsilo.tasks.losses import SMOOTH, entropies, masks, overlaps, soft_dice
 from fairsilo.tasks.options import Options
 
@@ -160,8 +160,8 @@ class Segment:
 
     def augment(self, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Masks follow their images; what a crop lets in from outside is background."""
-        outside = {"black": targets.new_zeros(len(targets), 1)}
-        return augmented(inputs, drawn), augmented(targets.unsqueeze(1), {**drawn, **outside}).squeeze(1)
+        masks = targets.unsqueeze(1).to(inputs.dtype)  # class numbers are exact in floats
+        return augmented(inputs, drawn), moved(masks, drawn, nearest=True).squeeze(1).to(targets.dtype)
 
     def caption(self, target: Tensor, classes: Sequence[str]) -> str:
         shown = [name for number, name in enumerate(classes) if number and bool((target == number).any())]

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.errors import FairsiloError
+from fairsilo.fields import setting
 from fairsilo.methods.spectra import low_amplitude, window_sizes, with_low_amplitude
 
 AMPLITUDE = "once, the mean low-frequency amplitude of its training images"

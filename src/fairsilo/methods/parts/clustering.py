@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import torch
 
-from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
+from fairsilo.fields import setting
 from fairsilo.methods.representations import Known, centres_of, mixture, renumbered, representation
 
 WORDS = "the mean over its classes of their mean representation (one vector)"

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.part import About
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.vectors import gram, weighted_mean
+from fairsilo.fields import setting
 from fairsilo.methods.geometry import fair_coefficients
 from fairsilo.methods.received_loss import RECEIVED_LOSS, ReportsReceivedLoss, received_losses
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import TrainSettings, setting
+from fairsilo.config import TrainSettings
 from fairsilo.core.attachments import PARAMETERS, Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
@@ -19,6 +19,7 @@ from fairsilo.core.rates import require_one_rate
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
+from fairsilo.fields import setting
 from fairsilo.methods.steps import path_length
 
 CHANGE = "the change of its control variate (a mean gradient), as large as the model"

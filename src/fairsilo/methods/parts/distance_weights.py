@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates, named, ordered
 from fairsilo.core.vectors import gram
+from fairsilo.fields import setting
 from fairsilo.methods.geometry import distances, followed
 from fairsilo.methods.simplex import equal_distances
 

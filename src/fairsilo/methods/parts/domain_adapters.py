@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from fairsilo.config import TrainSettings, setting
+from fairsilo.config import TrainSettings
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.messages import MODEL, Message
 from fairsilo.core.output import as_output
@@ -18,6 +18,7 @@ from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo, inputs_for
 from fairsilo.core.vectors import FlatModel, Layout
 from fairsilo.errors import FairsiloError
+from fairsilo.fields import setting
 from fairsilo.methods.infusion import Infusion, server_losses
 from fairsilo.methods.requirements import require_all_sent
 from fairsilo.models.backbones import TEMPLATE, ClipNetwork, backbone_network, is_backbone

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.attachments import WIRE, Sends
 from fairsilo.core.messages import MODEL, Message
 from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo
+from fairsilo.fields import setting
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.part import About
 from fairsilo.core.round import candidate, probe
 from fairsilo.core.server import Server, Updates, ordered
+from fairsilo.fields import setting
 from fairsilo.methods.gap_rules import adjust, equalise, step_at
 from fairsilo.methods.gaps import GAPS, FollowsGaps, GapState
 

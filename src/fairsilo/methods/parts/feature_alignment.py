@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fairsilo.config import TrainSettings, setting
+from fairsilo.config import TrainSettings
 from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import SHOWN, Message
 from fairsilo.core.output import Output, aligned
@@ -19,6 +19,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import AUXILIARY, Layout
 from fairsilo.errors import FairsiloError
+from fairsilo.fields import setting
 from fairsilo.methods.alignment import ALIGNMENTS, adversarial, gradient_ratio
 from fairsilo.methods.heads import features_width
 from fairsilo.methods.requirements import require_two_a_batch

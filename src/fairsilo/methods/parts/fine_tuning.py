@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fairsilo.config import TrainSettings, setting
+from fairsilo.config import TrainSettings
 from fairsilo.core.local import fine_tune
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout, Slot
+from fairsilo.fields import setting
 from fairsilo.methods.heads import is_body, is_head, require_head
 
 _CHOICES: dict[str, Callable[[Slot], bool]] = {"all": lambda _: True, "head": is_head, "body": is_body}

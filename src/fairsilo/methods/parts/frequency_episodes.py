@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.attachments import Sends
 from fairsilo.core.local import correct, descend, gradient
 from fairsilo.core.messages import Message
@@ -21,6 +20,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo, inputs_for
 from fairsilo.errors import FairsiloError
+from fairsilo.fields import setting
 from fairsilo.methods.contours import contour_contrast
 from fairsilo.methods.spectra import amplitude, window, window_sizes, with_low_amplitude
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fairsilo.config import setting
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output, features_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
+from fairsilo.fields import setting
 from fairsilo.methods.clips import require_vit
 from fairsilo.methods.contrasts import feature_contrast, group_contrast
 from fairsilo.methods.parts.clustering import CLUSTERS

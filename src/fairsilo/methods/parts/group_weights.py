@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
+from fairsilo.fields import setting
 from fairsilo.methods.epoch_loss import record_loss, recorded_loss
 from fairsilo.methods.loss_weights import group_weights, influence, quantised
 from fairsilo.methods.parts.clustering import CLUSTERS

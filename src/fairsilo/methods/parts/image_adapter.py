@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from fairsilo.config import TrainSettings, setting
+from fairsilo.config import TrainSettings
 from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import Layout
+from fairsilo.fields import setting
 from fairsilo.methods.clips import require_clip
 from fairsilo.methods.contrasts import contrastive
 from fairsilo.methods.requirements import require_two_a_batch

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from fairsilo.config import setting
 from fairsilo.core.part import About, Part
+from fairsilo.fields import setting
 from fairsilo.methods.clips import require_clip
 from fairsilo.models.backbones import TEMPLATE, PromptClassifier
 from fairsilo.models.clip_networks import with_low_rank

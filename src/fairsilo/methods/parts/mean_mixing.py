@@ -9,19 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
-from fairsilo.core.samples import BLOCK
 from fairsilo.core.server import Server
-from fairsilo.core.silo import Batch, Silo, inputs_for
+from fairsilo.core.silo import Batch, Silo
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.mixing import mixing_terms
+from fairsilo.fields import setting
+from fairsilo.methods.mixing import group_means, mixing_terms
 
 MEANS = "once, means of groups of its training images and of their labels, which go to every silo"
 
@@ -51,9 +49,8 @@ class MeanMixing(Part):
         if not means:
             raise FairsiloError(f"{self.name}: no silo sent its means, so there is nothing to mix")
         bank = {key: torch.cat([means[name].tensors[key] for name in sorted(means)]) for key in ("inputs", "labels")}
-        delivered = server.ask(
-            "share", dict.fromkeys(server.names, Message(dict(bank), {"part": self.name, "topic": "bank"}))
-        )
+        handed = Message(dict(bank), {"part": self.name, "topic": "bank"})
+        delivered = server.ask("share", dict.fromkeys(server.names, handed))
         server.memory.of(self).update(**bank, delivered=dict.fromkeys(delivered, True))
 
     def share(self, silo: Silo, message: Message) -> Message:
@@ -61,18 +58,8 @@ class MeanMixing(Part):
         if "inputs" in message.tensors:
             silo.memory.of(self).update(message.tensors)
             return Message()
-        split = silo.data.train
-        order = torch.randperm(len(split), generator=silo.stream(self.name))
-        groups = order[: len(order) // self.group * self.group].view(-1, self.group)
-        if not len(groups):
-            raise ValueError(f"{len(split)} training samples are fewer than one group of {self.group}")
-        means = []
-        for some in torch.split(groups, max(1, BLOCK // self.group)):
-            inputs = inputs_for(silo.model, split.take(some.flatten())[0])
-            means.append(inputs.view(*some.shape, *inputs.shape[1:]).mean(1))
-        inputs = torch.cat(means)
-        labels = F.one_hot(split.targets[groups], silo.task.classes).to(inputs.dtype).mean(1)
-        return Message({"inputs": inputs, "labels": labels.to(silo.device)})
+        inputs, labels = group_means(silo, silo.stream(self.name), self.group)
+        return Message({"inputs": inputs, "labels": labels})
 
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
         """A silo that missed the bank gets it with the model."""
@@ -90,9 +77,7 @@ class MeanMixing(Part):
         return {"means": torch.randint(len(silo.scratch[f"{self.name}.inputs"]), (len(indices),), generator=stream)}
 
     def inputs(self, silo: Silo, inputs: Tensor, batch: Batch, training: bool) -> Tensor:
-        if not training:
-            return inputs
-        return ((1 - self.lam) * inputs).requires_grad_(True)
+        return ((1 - self.lam) * inputs).requires_grad_(True) if training else inputs
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         bank, drawn = silo.scratch[f"{self.name}.inputs"], batch.extra[f"{self.name}.means"]

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import TrainSettings, setting
+from fairsilo.config import TrainSettings
 from fairsilo.core.local import bare, gradient
 from fairsilo.core.optimizers import kept_optimizer, plain_step, virtual_step
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import Layout
+from fairsilo.fields import setting
 from fairsilo.methods.requirements import require_two_a_batch
 from fairsilo.methods.steps import halves
 

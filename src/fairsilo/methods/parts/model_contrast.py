@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output, aligned
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
+from fairsilo.fields import setting
 from fairsilo.methods.contrasts import contrast
 
 

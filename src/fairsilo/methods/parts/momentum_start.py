@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.samples import Split
 from fairsilo.core.silo import Silo
+from fairsilo.fields import setting
 from fairsilo.methods.class_means import class_means, features_of, quality
 from fairsilo.methods.parts.domain_adapters import QUALITY, DomainAdapters
 

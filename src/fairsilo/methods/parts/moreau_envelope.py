@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import TrainSettings, setting
+from fairsilo.config import TrainSettings
 from fairsilo.core.local import gradient
 from fairsilo.core.part import About, Part
 from fairsilo.core.rates import require_one_rate
@@ -16,6 +16,7 @@ from fairsilo.core.server import Server
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
+from fairsilo.fields import setting
 from fairsilo.methods.requirements import require_new_optimizer
 
 

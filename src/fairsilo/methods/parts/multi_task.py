@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE, PARAMETERS, Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output
@@ -21,6 +20,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import AVERAGED, Slot
+from fairsilo.fields import setting
 
 OTHERS = "with regularizer: to each silo the sum of the others' models"
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from fairsilo.config import setting
 from fairsilo.core.part import About, Part
 from fairsilo.errors import FairsiloError
+from fairsilo.fields import setting
 from fairsilo.methods.clips import require_clip
 from fairsilo.models.backbones import TEMPLATE, ClipNetwork, PromptClassifier
 from fairsilo.models.clip_networks import emulated, with_blocks

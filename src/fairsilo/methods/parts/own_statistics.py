@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import TrainSettings, setting
+from fairsilo.config import TrainSettings
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batches, Silo
 from fairsilo.core.vectors import Layout
+from fairsilo.fields import setting
 from fairsilo.methods.batch_norms import estimate_statistics, require_batch_norms, use_batch_statistics
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fairsilo.config import TrainSettings, setting
+from fairsilo.config import TrainSettings
 from fairsilo.core.local import descend, pulled
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
+from fairsilo.fields import setting
 from fairsilo.methods.requirements import require_new_optimizer
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.local import task_loss
 from fairsilo.core.output import Output, features_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
+from fairsilo.fields import setting
 from fairsilo.methods.contrasts import prototype_contrast
 
 

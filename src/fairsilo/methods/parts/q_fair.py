@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import TrainSettings, setting
+from fairsilo.config import TrainSettings
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.part import About
 from fairsilo.core.rates import require_one_rate
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.vectors import Layout, squared_norms
+from fairsilo.fields import setting
 from fairsilo.methods.loss_weights import normalised, q_coefficients
 from fairsilo.methods.received_loss import RECEIVED_LOSS, ReportsReceivedLoss, received_losses
 

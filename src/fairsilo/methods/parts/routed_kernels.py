@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fairsilo.config import TrainSettings, setting
+from fairsilo.config import TrainSettings
 from fairsilo.core.attachments import WIRE, Sends
 from fairsilo.core.messages import Message
 from fairsilo.core.output import as_output
@@ -22,6 +22,7 @@ from fairsilo.core.server import Server
 from fairsilo.core.silo import Batches, Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
+from fairsilo.fields import setting
 from fairsilo.methods.batch_norms import batch_norms, mean_entropy, require_batch_norms, use_batch_statistics
 from fairsilo.methods.contours import disagreement, roughness
 from fairsilo.models.mixtures import routed

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
+from fairsilo.fields import setting
 from fairsilo.methods.steps import second_moment
 
 

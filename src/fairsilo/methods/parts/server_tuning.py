@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fairsilo.config import TrainSettings, setting
+from fairsilo.config import TrainSettings
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.vectors import Layout
+from fairsilo.fields import setting
 from fairsilo.methods.requirements import require_all_sent
 from fairsilo.methods.server_data import tuned
 

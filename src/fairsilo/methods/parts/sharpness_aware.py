@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.local import descend, gradient
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
+from fairsilo.fields import setting
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.part import About
 from fairsilo.core.server import Server, Updates
+from fairsilo.fields import setting
 from fairsilo.methods.loss_weights import tilted
 from fairsilo.methods.received_loss import RECEIVED_LOSS, ReportsReceivedLoss, received_losses
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fairsilo.config import setting
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
+from fairsilo.fields import setting
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fairsilo.config import setting
 from fairsilo.core.measuring import measure
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
+from fairsilo.fields import setting
 from fairsilo.methods.clips import require_clip
 from fairsilo.models.backbones import TEMPLATE
 from fairsilo.models.clip_networks import PlainClip
