@@ -259,6 +259,7 @@ def test_the_catalogue_and_compositions_are_checked_too(how: str) -> None:
     assert found["bad update"].status == (NOT_APPLICABLE if how == "local" else PASSED)
 
 
+@pytest.mark.slow
 def test_a_method_around_a_backbone_is_tried_on_the_shipped_one() -> None:
     found = tried("clip-zero-shot", "runs", "moves", "seed")
     assert [one.status for one in found.values()] == [PASSED, NOT_APPLICABLE, PASSED]

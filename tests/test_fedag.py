@@ -348,6 +348,7 @@ def moved(loop: Loop, prefix: str, other: Loop) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_ablations_change_what_they_should_and_only_that(clip: str, silos: Federation, made: dict[str, Split]) -> None:
     once = dataclasses.replace(TRAINING, rounds=1)
 
@@ -477,6 +478,7 @@ def test_a_silo_that_got_no_synthetic_images_takes_part_without_scores(
 
 
 # ----------------------------------------------------------------------------------------------------------- whole runs
+@pytest.mark.slow
 def test_crash_and_resume_and_other_engines_give_the_same_numbers(
     clip: str, silos: Federation, made: dict[str, Split], pool: Pool, tmp_path: Path
 ) -> None:
@@ -605,6 +607,7 @@ def test_rendered_images_resemble_their_class_and_domain() -> None:
         assert np.mean(right) > 0.35, name  # 0.1 by chance
 
 
+@pytest.mark.slow
 def test_bad_rendered_images_get_lower_scores_from_a_model_of_the_domain() -> None:
     """What FedAG's silos do, with a real model: scores of unfit images are lower on average."""
     data = federate(glyphs(0, 16, 400), held_out="street")

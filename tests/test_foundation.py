@@ -16,6 +16,7 @@ import torch
 from rich.console import Console
 
 import fairsilo
+import tiny
 from fairsilo import config
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.data.federation import Federation
@@ -104,13 +105,7 @@ ON_CLIP = [
 ]
 
 
-# every second one; the others where everything runs
-SYSTEMS = [
-    pytest.param(how, marks=[pytest.mark.slow] if place % 2 else []) for place, how in enumerate([*ON_VIT, *ON_CLIP])
-]
-
-
-@pytest.mark.parametrize("how", SYSTEMS)
+@pytest.mark.parametrize("how", tiny.thinned([*ON_VIT, *ON_CLIP], 3))
 def test_every_system_runs_offline_on_the_shipped_backbones(how: str, people: Federation, tmp_path: Path) -> None:
     backbone = "tiny-vit" if how in ON_VIT or how == "fedag" else "tiny-clip"
     result = fairsilo.run(model=backbone, federation=people, out=tmp_path / "run", **settings(how))  # type: ignore[arg-type]

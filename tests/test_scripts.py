@@ -49,7 +49,7 @@ SCRIPT = """
     "model",
     [
         "'small-cnn'",
-        "lambda classes, channels: tiny.TinyNet(classes, channels)",
+        pytest.param("lambda classes, channels: tiny.TinyNet(classes, channels)", marks=pytest.mark.slow),
         pytest.param("Mine", marks=pytest.mark.slow),
     ],
     ids=["name", "lambda", "class"],
