@@ -14,6 +14,7 @@ import pytest
 import torch
 from pictures import picture
 
+from fairsilo.config import experiment
 from fairsilo.data import all_datasets, datasets, load
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, Dataset
 from fairsilo.data.dermoscopy import age_group
@@ -21,6 +22,7 @@ from fairsilo.data.federation import federate
 from fairsilo.data.packed import write_packed
 from fairsilo.data.text import LENGTH, VOCABULARY
 from fairsilo.errors import FairsiloError
+from fairsilo.runs import compare
 from fairsilo.tasks.classify import Classify
 from fairsilo.tasks.registry import TASKS
 
@@ -92,6 +94,16 @@ def test_data_root_comes_before_the_environment(tmp_path: Path, monkeypatch: pyt
     assert levels(load(name="pacs"), "photo") == [10]
     assert levels(load(name="pacs", root=str(tmp_path / "b")), "photo") == [90]
     assert levels(load(name="pacs", root=str(tmp_path / "b" / "PACS")), "photo") == [90]
+
+
+def test_a_comparison_over_all_domains_finds_them_under_the_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FAIRSILO_DATA", raising=False)
+    for domain in ("photo", "sketch"):
+        save(tmp_path / "PACS" / domain / "dog" / "1.png", 10)
+    base = experiment({"method": "fedavg", "data": {"name": "pacs", "root": str(tmp_path)}})
+    assert compare._held_out_list(base, "all") == ["photo", "sketch"]
 
 
 # ------------------------------------------------------------------------------------------------------------- folders

@@ -11,7 +11,6 @@ from typing import Any
 
 from fairsilo import config
 from fairsilo.config import Experiment
-from fairsilo.data import load
 from fairsilo.data.federation import held_out_domains
 from fairsilo.engine.events import Callback, guarded, silent
 from fairsilo.engine.features import Shelf
@@ -26,6 +25,7 @@ from fairsilo.runs.setup import (
     Objects,
     check_data,
     check_methods,
+    dataset_of,
     evaluate_of,
     federation_of,
     read_experiment,
@@ -135,8 +135,7 @@ def _held_out_list(base: Experiment, held_out: str | Sequence[str] | None) -> li
         return [base.data.held_out or "-"]
     chosen: Iterable[str] = held_out.split(",") if isinstance(held_out, str) else held_out
     listed = list(dict.fromkeys(text.strip() for text in chosen))
-    data = base.data
-    dataset = load(name=data.name, folder=data.folder, packed=data.packed, size=data.size, domains=data.domains)
+    dataset = dataset_of(base.data)
     if listed == ["all"]:
         return list(dataset.domains)
     for one in listed:

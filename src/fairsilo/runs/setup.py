@@ -13,13 +13,14 @@ import torch
 
 from fairsilo import config
 from fairsilo import data as sources
-from fairsilo.config import INVERSE, EvaluateSettings, Experiment
+from fairsilo.config import INVERSE, DataSettings, EvaluateSettings, Experiment
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.core.roster import Roster
 from fairsilo.core.samples import Split, joined
 from fairsilo.core.vectors import tensors_of
 from fairsilo.data import load
+from fairsilo.data.dataset import Dataset
 from fairsilo.data.federation import Federation, federate
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.data.synthetic import check_synthetic, leaving, like, make_synthetic
@@ -91,9 +92,8 @@ def refuse_code(folder: Path, code: list[str], trust: bool) -> None:
         )
 
 
-def federation_of(experiment: Experiment) -> Federation:
-    data = experiment.data
-    dataset = load(
+def dataset_of(data: DataSettings) -> Dataset:
+    return load(
         name=data.name,
         folder=data.folder,
         packed=data.packed,
@@ -103,6 +103,11 @@ def federation_of(experiment: Experiment) -> Federation:
         fit=data.fit,
         root=data.root,
     )
+
+
+def federation_of(experiment: Experiment) -> Federation:
+    data = experiment.data
+    dataset = dataset_of(data)
     return federate(
         dataset,
         held_out=data.held_out,
