@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
-	$(BIN)/fairsilo run
+	$(BIN)/fairsilo demo
 
 # COVERAGE=yes, as CI has it, also counts which lines the tests reach (a fifth more time)
 COVERAGE ?=

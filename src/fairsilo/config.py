@@ -159,6 +159,14 @@ class TrainSettings:
 
 
 INVERSE = "inverse"
+# What `fairsilo demo` shows beside its baseline: docs/experiments.md says how it was chosen.
+DEMO: dict[str, Any] = {
+    "method": "elcfs | fedheal",
+    "baseline": "fedavg",
+    "data": {"name": "glyphs", "share": "scan=1, photo=0.5, print=0.25, sketch=0.125"},
+    "train": {"rounds": 5, "epochs": 3},
+}
+DEMO_SEEDS = (0, 1, 2)
 
 
 @dataclass(frozen=True)

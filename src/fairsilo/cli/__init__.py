@@ -14,6 +14,7 @@ from fairsilo import __version__
 from fairsilo.cli.checking import check
 from fairsilo.cli.comparing import compare
 from fairsilo.cli.data import datasets
+from fairsilo.cli.demonstrating import demo
 from fairsilo.cli.drawing import figure
 from fairsilo.cli.listing import methods, models, settings
 from fairsilo.cli.output import complain, say
@@ -29,6 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 COMMANDS = (
+    demo,
     run,
     resume,
     compare,

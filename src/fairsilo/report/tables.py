@@ -172,6 +172,22 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     return _explained(table)
 
 
+@in_its_unit(_of_comparison)
+def paired_sentence(comparison: Mapping[str, Any]) -> str:
+    """What the last method does better or worse than the first, with the standard error of the paired differences."""
+    first, *_, last = comparison["methods"]
+    row = compare_cells(comparison["methods"], comparison["cells"])[-1]
+    words = {
+        "generalisation": "generalises by",
+        "personalisation": "personalises by",
+        AT_HOME: "mean over silos by",
+        "fairness": "spread over silos by",
+    }
+    told = [f"{word} {_difference(row[key])}" for key, word in words.items() if row[key]["difference"] is not None]
+    runs = f"{len(comparison['cells']) // len(comparison['methods'])} paired runs"
+    return f"{last} against {first}, {unit().points} ± standard error over {runs}: {', '.join(told)}"
+
+
 def _in_runs(found: Mapping[str, Any], runs: int) -> str:
     """The mark of chance, and in how many runs."""
     count = found["at_chance"]
