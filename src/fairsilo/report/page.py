@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairsilo.analysis.chance import SHARES
 from fairsilo.analysis.metrics import summarise
 from fairsilo.config import read_yaml
 from fairsilo.core.roster import Roster
@@ -62,13 +63,15 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
     config = read_yaml(folder / "config.yaml") if (folder / "config.yaml").exists() else {}
     rows = [row for row in run_folder.rows("metrics") if usable_row(row)]
     rules = (like.config if like else config).get("evaluate") or {}
+    reported = info.get("metric") or {}
     summary = summarise(
         rows,
         info.get("about", "global"),
         rules.get("selection", "last"),
         int(rules.get("ddof", 0)),
-        higher=bool((info.get("metric") or {}).get("higher_is_better", True)),
-        metric=str((info.get("metric") or {}).get("name") or rules.get("metric", "accuracy")),
+        higher=bool(reported.get("higher_is_better", True)),
+        metric=str(reported.get("name") or rules.get("metric", "accuracy")),
+        share=bool(reported.get("share", True)),
         counts=Roster.from_dict(info["roster"]).tested if "roster" in info else None,
     )
     named = info.get("method") or (like.config.get("baseline") if like else config.get("method"))
@@ -218,14 +221,18 @@ def with_interval(value: float, interval: Sequence[float] | None) -> str:
     return f"{share(value)} <small>{low} to {high}</small>"
 
 
-def interval_words(found: Mapping[str, Any], tested: str) -> str:
+def interval_words(run: Run, found: Mapping[str, Any], tested: str) -> str:
     """What the two ends are."""
     if found["interval"] is None:
         return ""
     return paragraph(
-        f"{low_to_high(found['interval'])} is the 95 % interval (Wilson) from the size of {tested}; another seed "
-        "may fall outside it"
+        f"{low_to_high(found['interval'])} is the 95 % interval ({kind_of_interval(run)}) from the size of {tested}; "
+        "another seed may fall outside it"
     )
+
+
+def kind_of_interval(run: Run) -> str:
+    return "Wilson" if run.summary["metric"] in SHARES else "normal"
 
 
 def low_to_high(interval: Sequence[float]) -> str:
@@ -262,7 +269,7 @@ def generalisation(run: Run, baseline: Run | None) -> str:
         against(found["mean"], other, baseline),
         guessing_words(found),
         paragraph(f"{run.metric} {said}"),
-        interval_words(found, tested_words(run, outside)),
+        interval_words(run, found, tested_words(run, outside)),
         paragraph(f"{moved} (standard deviation)" if count > 1 else "a single evaluation"),
         paragraph(f"adapted at test time, without labels; before that {share(before)}") if before is not None else "",
     )
@@ -295,7 +302,7 @@ def personalisation(run: Run, baseline: Run | None) -> str:
         against(found["mean"], baseline.summary["personalisation"]["mean"] if baseline else None, baseline),
         guessing_words(found),
         paragraph(f"mean {run.metric} of {len(silos)} silos" if several else f"{run.metric}; a single silo"),
-        interval_words(found, tested_words(run, silos)),
+        interval_words(run, found, tested_words(run, silos)),
         paragraph(spread) if several else "",
     )
 
@@ -356,7 +363,8 @@ def silo_table(run: Run, baseline: Run | None) -> str:
         rows.append(f"<tr>{row}</tr>\n")
     about = f"{run.metric.capitalize()} on each silo's test data, of the global and of the silo's own model. "
     known = any(silo.get("chance") for silo in run.summary["silos"])
-    about += "Small: its 95 % interval from the number of test samples (Wilson). " if known else ""
+    if any(one for silo in run.summary["silos"] for one in (silo.get("intervals") or {}).values()):
+        about += f"Small: its 95 % interval from the number of test samples ({kind_of_interval(run)}). "
     about += (
         "The gap is the validation loss of the global model minus that of the silo's own: how much a silo gives up. "
     )
