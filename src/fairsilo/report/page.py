@@ -32,10 +32,13 @@ from fairsilo.report.blocks import (
     table,
 )
 from fairsilo.report.charts import duration, plain, text
+from fairsilo.report.classes import classes
+from fairsilo.report.examples import examples
 from fairsilo.report.figures.files import Drawn, figures_in
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
 from fairsilo.report.tables import GUESSED
 from fairsilo.report.units import in_its_unit, unit
+from fairsilo.runs.examples import Examples, read_examples
 from fairsilo.runs.folder import RunFolder
 
 SHOWN = 200  # rows of the table of failures; the others are in rounds.jsonl
@@ -47,7 +50,8 @@ def write_report(folder: Path) -> Path:
     beside = folder / "baseline"
     baseline = read_run(beside, like=run) if beside.is_dir() and _holds_run(beside) else None
     raw = (folder / "config.yaml").read_text(encoding="utf-8") if (folder / "config.yaml").exists() else ""
-    return RunFolder(folder).write_text("report.html", page(run, baseline, raw, figures_in(folder / "figures")))
+    shown = page(run, baseline, raw, figures_in(folder / "figures"), read_examples(folder))
+    return RunFolder(folder).write_text("report.html", shown)
 
 
 def _holds_run(folder: Path) -> bool:
@@ -96,12 +100,17 @@ def usable_row(row: Mapping[str, Any]) -> bool:
     return all(isinstance(row.get(key), int | float) for key in ("round", "metric", "loss"))
 
 
-def _metric_of(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = ()) -> str:
+Kept = tuple[Sequence[Examples], int]  # examples, and of how many silos there are none
+
+
+def _metric_of(
+    run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = (), kept: Kept = ((), 0)
+) -> str:
     return run.metric
 
 
 @in_its_unit(_metric_of)
-def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = ()) -> str:
+def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = (), kept: Kept = ((), 0)) -> str:
     """The whole document."""
     title = f"{run.method} against {baseline.method}" if baseline else run.method
     body = "".join(
@@ -111,6 +120,8 @@ def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Dra
             silo_table(run, baseline),
             curves(run, baseline),
             domains(run, baseline),
+            classes(run),
+            examples(*kept),
             weights(run),
             gap_section(run, baseline),
             diagnostics(diagrams),
