@@ -21,6 +21,7 @@ from fairsilo.runs import compare
 from fairsilo.runs.comparison import read_comparison_file
 from fairsilo.runs.effects import RULES, refuse_idle
 from fairsilo.runs.setup import federation_of
+from other_tasks import GROUNDS
 
 PEOPLE = tiny.federation()
 FLAT = Federation(
@@ -34,6 +35,7 @@ NUMBERS = dataclasses.replace(
     task="regress",
     silos=(SiloData("a", "a", *[Split(torch.zeros(2, 5), torch.zeros(2)) for _ in range(3)]),),
 )
+MASKS = GROUNDS["segment"].federation()
 SETTLED = dataclasses.replace(PEOPLE, settled=("data.test", "data.validation"))
 PACKED = "data.packed=somewhere"
 
@@ -60,6 +62,7 @@ CASES: list[tuple[str, dict[str, Any], list[str], str, dict[str, Any], list[str]
     ("data.synthetic_bad=0.5", {}, [], "names no generator", {}, ["data.synthetic=glyphs"]),
     ("data.synthetic_bad=0.5", {}, ["data.synthetic=folder:x"], "only images that", {}, ["data.synthetic=glyphs"]),
     ("train.balance=true", {"federation": NUMBERS}, [], "no classes that samples are drawn by", {}, []),
+    ("evaluate.examples=false", {}, [], "the task has none", {"federation": MASKS}, []),
     ("train.sampling=size", {}, [], "every silo takes part", {}, ["participation=0.5"]),
     ("train.sampling=size", {}, ["participation=3"], "every silo takes part", {}, ["participation=2"]),
     ("train.momentum=0.5", {}, ["optimizer=adam"], "it is of train.optimizer=sgd", {}, []),

@@ -202,6 +202,7 @@ class EvaluateSettings:
         choices=("last", "last5", "source-validation", "oracle"),
     )
     ddof: int = setting(0, "of standard deviations over silos and domains", low=0, high=1)
+    examples: bool = setting(True, "of data with masks, keep a few test images with their outlines for the report")
     keep_local: bool = setting(False, "keep each round's local models in the run folder, for `fairsilo figure`")
 
 

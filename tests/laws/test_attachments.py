@@ -73,17 +73,21 @@ BASE = (
 )
 
 
+def by_name(one: Sends) -> bool:
+    return ".metrics." in one.name or ".errors." in one.name
+
+
 @pytest.mark.parametrize(("how", "exchange", "silo"), BASE)
 def test_any_flaw_in_what_every_method_sends_is_that_silos_failure(how: str, exchange: str, silo: str) -> None:
     asked = Message({}, {"evaluate": True})
     sent = [one for group in expected(exchange, asked, (), tiny.plan("fedavg").task) for one in group]
-    # of a task's many metrics the first stands for the others: they are declared by one line
-    first_of = {one.name.rpartition(".")[0]: one for one in reversed(sent) if ".metrics." in one.name}
-    sent = [one for one in sent if ".metrics." not in one.name or one in first_of.values()]
+    # of a task's many metrics and their errors the first stands for the others: they are declared by one line each
+    first_of = {one.name.rpartition(".")[0]: one for one in reversed(sent) if by_name(one)}
+    sent = [one for one in sent if not by_name(one) or one in first_of.values()]
     if silo == "u":  # an unseen silo has test samples alone in some federations; here it has both splits
         sent = [one for one in sent if ".test." in one.name]
     # of a measurement that is optional as a whole, dropping one number leaves the others: malformed too
-    alone = [".metrics." in one.name or one.dtype == "float64" for one in sent]
+    alone = [by_name(one) or one.dtype == "float64" for one in sent]
     whole = [one if by else dataclasses.replace(one, optional="") for one, by in zip(sent, alone, strict=True)]
     first = 2 if exchange == "probe" else 1  # FAA probes when there is something to move
     cases: list[Case] = [(exchange, silo, one, fault) for one in whole for fault in FLAWS]

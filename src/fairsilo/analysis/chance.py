@@ -1,18 +1,19 @@
 """How sure a result is that was measured on so many samples, and whether guessing would have reached it.
 
-Both follow from the size and the class counts of test sets. They say nothing about what another seed would give.
+Both follow from the test sets: their size, class counts, and how much their samples differ. They say nothing about what
+another seed would give.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import NormalDist
 from typing import Any
 
 CONFIDENCE = 0.95
-SHARES = ("accuracy", "balanced-accuracy")  # metrics that are shares of samples, so that an interval is known
+SHARES = ("accuracy", "balanced-accuracy")  # shares of samples: their intervals are Wilson's, and guessing is known
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
@@ -85,6 +86,53 @@ def pooled_size(sets: Sequence[EvaluationSet]) -> float:
     for one in sets:
         sizes.setdefault(one.domain, []).append(one.size)
     return 1 / math.fsum((len(found) / len(sets)) ** 2 / max(found) for found in sizes.values())
+
+
+def pooled_error(errors: Mapping[str, float], domain_of: Mapping[str, str]) -> float:
+    """The standard error of the mean over silos, from their own: sqrt(sum_d (w_d s_d)^2).
+
+    With one silo in each domain that is the root of the sum of squares over their number. As in `pooled_size`, silos of
+    one domain count as tested on the same samples: s_d is the mean of their errors.
+    """
+    found: dict[str, list[float]] = {}
+    for silo, error in errors.items():
+        found.setdefault(domain_of[silo], []).append(error)
+    return math.sqrt(math.fsum(math.fsum(some) ** 2 for some in found.values())) / len(errors)
+
+
+def normal(value: float, error: float, share: bool) -> tuple[float, float]:
+    """The normal interval around a value, within 0 and 1 where it is a share."""
+    low, high = value - _Z * error, value + _Z * error
+    return (max(0.0, low), min(1.0, high)) if share else (low, high)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """What is known about the test data behind the results of a run.
+
+    Attributes:
+        sets: Silo -> its test data, of metrics that are shares of samples (`evaluation_sets`).
+        domain_of: Silo -> domain.
+        share: Whether the metric lies between 0 and 1.
+    """
+
+    sets: Mapping[str, EvaluationSet]
+    domain_of: Mapping[str, str] = field(default_factory=dict)
+    share: bool = True
+
+    def __call__(self, values: Mapping[str, float], errors: Mapping[str, float]) -> dict[str, Any]:
+        """As `judged`; of metrics that are no shares of samples, the interval comes from the errors of the silos.
+
+        There is none where the error of some silo is unknown, or where all samples agree: a few samples that are all
+        right are no certainty.
+        """
+        found = judged(values, self.sets)
+        if found["interval"] is None and values and not self.sets and values.keys() <= errors.keys():
+            error = pooled_error({silo: errors[silo] for silo in values}, self.domain_of)
+            centre = math.fsum(values.values()) / len(values)
+            if error > 0 and math.isfinite(centre):
+                found["interval"] = list(normal(centre, error, self.share))
+        return found
 
 
 def judged(values: Mapping[str, float], sets: Mapping[str, EvaluationSet]) -> dict[str, Any]:

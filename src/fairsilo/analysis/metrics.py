@@ -2,7 +2,7 @@
 
 A row is a dictionary with round, silo, domain, unseen, model (global, personal, or adapted: the global one after its
 adaptation to an unseen silo), split, loss, metric (the one that is reported), samples; and, by name, all metrics of
-the task (`metrics`) and counts per class (`per_class`).
+the task (`metrics`), their standard errors from the test size (`errors`) and counts per class (`per_class`).
 Metrics are as the task measures them; tables and pages show shares (0 to 1) in percent, others as they are.
 """
 
@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fairsilo.analysis.chance import EvaluationSet, evaluation_sets, judged
+from fairsilo.analysis.chance import Judge, evaluation_sets
 
 Row = Mapping[str, Any]
 
@@ -86,6 +86,14 @@ def results(
     return {silo: mean(values) for silo, values in found.items()}
 
 
+def errors_of(rows: Sequence[Row], rounds: Sequence[int], model: str, metric: str) -> dict[str, float]:
+    """Silo -> standard error of its test result; of a mean over rounds their mean, as the samples are the same."""
+    known = [
+        {**row, "error": row["errors"][metric]} for row in rows if (row.get("errors") or {}).get(metric) is not None
+    ]
+    return results(known, rounds, model, "test", "error")
+
+
 def gaps(rows: Sequence[Row], number: int) -> dict[str, float]:
     """Generalisation gap per silo: validation loss of the global model minus that of the silo's own model."""
     shared = results(rows, [number], "global", "validation", "loss")
@@ -123,6 +131,7 @@ def summarise(
     *,
     metric: str = "accuracy",
     higher: bool = True,
+    share: bool = True,
     counts: Mapping[str, Sequence[float]] | None = None,
 ) -> dict[str, Any]:
     """The three answers of a run, with the rounds they were read from.
@@ -133,7 +142,9 @@ def summarise(
         selection: The rule that selects rounds, see `select_rounds`.
         ddof: Degrees of freedom taken off in standard deviations over silos and domains.
         higher: Whether more of the metric is better.
-        metric: The name of the metric in the rows. Intervals and chance levels are known for `chance.SHARES`.
+        metric: The name of the metric in the rows. Chance levels are known for `chance.SHARES`; intervals too, and for
+            all metrics whose standard errors are in the rows.
+        share: Whether the metric lies between 0 and 1.
         counts: Silo -> samples of each class in its test data, where the rows do not say it.
     """
     if selection in _JUDGES and not _judged(rows, selection):
@@ -154,7 +165,9 @@ def summarise(
     outside_recent = [mean(found[silo] for silo in outside if silo in found) for found in by_round]
     outside_recent = [value for value in outside_recent if not math.isnan(value)]
     samples = {row["silo"]: row["samples"] for row in rows if row["split"] == "test"}
-    sets = evaluation_sets(rows, metric, counts)
+    judge = Judge(evaluation_sets(rows, metric, counts), domain_of, share)
+    errors = {model: errors_of(rows, rounds, model, metric) for model in ("global", "adapted", "personal")}
+    unadapted = {silo: error for silo, error in errors["global"].items() if silo not in adapted}
     return {
         "metric": metric,
         "selection": selection,
@@ -167,16 +180,18 @@ def summarise(
             "unadapted": mean(plain.values()) if adapted and plain else None,
             "recent_std": deviation(outside_recent),
             "recent_rounds": len(outside_recent),
-            **judged(outside, sets),
+            **judge(outside, unadapted | errors["adapted"]),
         },
         "personalisation": {
             "mean": mean(personal.values()) if personal else None,
             "std_silos": deviation(personal.values(), ddof),
-            **judged(personal, sets),
+            **judge(personal, errors["personal"]),
         },
         "fairness": {
-            "global": fairness(at_home, domain_of, ddof, higher) | (judged(at_home, sets) if at_home else {}),
-            "personal": fairness(personal, domain_of, ddof, higher) | (judged(personal, sets) if personal else {}),
+            "global": fairness(at_home, domain_of, ddof, higher)
+            | (judge(at_home, errors["global"]) if at_home else {}),
+            "personal": fairness(personal, domain_of, ddof, higher)
+            | (judge(personal, errors["personal"]) if personal else {}),
             "gap_variance": variance(gap.values()) if gap else None,
         },
         "silos": [
@@ -189,7 +204,7 @@ def summarise(
                 "adapted": adapted.get(silo),
                 "personal": personal.get(silo),
                 "gap": gap.get(silo),
-                **_judged_silo(silo, sets, {"global": shared, "adapted": adapted, "personal": personal}),
+                **_judged_silo(silo, judge, {"global": shared, "adapted": adapted, "personal": personal}, errors),
             }
             for silo in sorted(domain_of, key=lambda name: (name in unseen, name))
         ],
@@ -197,11 +212,14 @@ def summarise(
 
 
 def _judged_silo(
-    silo: str, sets: Mapping[str, EvaluationSet], found: Mapping[str, Mapping[str, float]]
+    silo: str,
+    judge: Judge,
+    found: Mapping[str, Mapping[str, float]],
+    errors: Mapping[str, Mapping[str, float]],
 ) -> dict[str, Any]:
     """What guessing reaches at a silo, and by kind of model the interval of a result and whether it is at chance."""
-    here = sets.get(silo)
-    by_model = {kind: judged({silo: values[silo]}, sets) for kind, values in found.items() if silo in values}
+    here = judge.sets.get(silo)
+    by_model = {kind: judge({silo: values[silo]}, errors[kind]) for kind, values in found.items() if silo in values}
     return {
         "chance": {"majority": here.majority, "uniform": here.uniform} if here and here.level is not None else None,
         "intervals": {kind: one["interval"] for kind, one in by_model.items()},

@@ -96,6 +96,15 @@ def personalise_silo(silo: Silo) -> Message:
 
 def adapt_silo(silo: Silo) -> Message:
     """Adapt the model sent to the test inputs of this silo, without labels, and score what it predicts."""
+    predictions, order = adapted_predictions(silo)
+    tally = silo.task.tally(predictions, silo.data.test.targets[order].to(silo.device))
+    answer = Message()
+    write_measure(answer, "adapted.test", silo.task.measure(tally))
+    return answer
+
+
+def adapted_predictions(silo: Silo) -> tuple[Tensor, Tensor]:
+    """What the adapted model predicts of the test inputs, and the order in which it was given them."""
     silo.load(silo.message.tensors[MODEL])
     split = silo.data.test
     order = torch.randperm(len(split), generator=silo.stream("adapt"))  # files are often sorted by class
@@ -107,10 +116,7 @@ def adapt_silo(silo: Silo) -> Message:
 
     with silo.model.keeping_frozen():
         predictions = torch.cat(list(silo.method.hooks("adapt")[0](silo, batches)))
-    tally = silo.task.tally(predictions.detach(), split.targets[order].to(silo.device))
-    answer = Message()
-    write_measure(answer, "adapted.test", silo.task.measure(tally))
-    return answer
+    return predictions.detach(), order
 
 
 def evaluate_silo(silo: Silo) -> Message:

@@ -75,12 +75,13 @@ Group = tuple[Sends, ...]  # sent together or, where all are optional, not at al
 
 
 def measured(key: str, task: Task | None, optional: str = "") -> list[Group]:
-    """One measurement of a model: loss, reported metric and samples, and the other metrics of the task."""
+    """One measurement of a model: loss, reported metric and samples, the other metrics of the task and their errors."""
     loss, metric = (Sends(f"{key}{what}", optional=optional) for what in ("loss", "metric"))
     samples = Sends(f"{key}samples", dtype="int", optional=optional, least=1)
     if task is None:
         return [(loss, metric, samples)]
     named = [Sends(f"{key}metrics.{one.name}", optional="it is undefined on these samples") for one in task.metrics]
+    errors = [Sends(f"{key}errors.{one.name}", optional="the task knows none here", least=0) for one in task.metrics]
     counts = [
         Sends(f"{key}per_class.{one}", shape=("classes",), dtype="float64", optional=_ABSENT) for one in task.per_class
     ]
@@ -88,7 +89,7 @@ def measured(key: str, task: Task | None, optional: str = "") -> list[Group]:
         Sends(f"{key}per_pair.{one}", shape=("classes", "classes"), dtype="float64", optional=_ABSENT)
         for one in task.per_pair
     ]
-    return [(loss, metric, samples), *((one,) for one in (*named, *counts, *tables))]
+    return [(loss, metric, samples), *((one,) for one in (*named, *errors, *counts, *tables))]
 
 
 _SPLITS = ("validation", "test")

@@ -39,6 +39,7 @@ def write_measure(message: Message, key: str, found: Measure) -> None:
     """Put a measure into a message, under names that begin with `key`."""
     numbers = {"loss": found.loss, "metric": found.metric, "samples": found.samples}
     named = {f"metrics.{name}": value for name, value in found.metrics.items()}
+    named |= {f"errors.{name}": value for name, value in found.errors.items()}
     message.numbers |= {f"{key}.{name}": value for name, value in (numbers | named).items()}
     for kind, tables in (("per_class", found.per_class), ("per_pair", found.per_pair)):
         for name, values in tables.items():
@@ -48,19 +49,24 @@ def write_measure(message: Message, key: str, found: Measure) -> None:
 def read_measure(message: Message, key: str) -> Measure:
     """The measure that `write_measure` put under `key`."""
     loss, metric, samples = (message.numbers[f"{key}.{what}"] for what in ("loss", "metric", "samples"))
-    metrics, per_class, per_pair = (f"{key}.{kind}." for kind in ("metrics", "per_class", "per_pair"))
+    per_class, per_pair = (f"{key}.{kind}." for kind in ("per_class", "per_pair"))
     return Measure(
         float(loss),
         float(metric),
         int(samples),
-        {name.removeprefix(metrics): float(n) for name, n in message.numbers.items() if name.startswith(metrics)},
+        _numbers(message, f"{key}.metrics."),
         {name.removeprefix(per_class): tuple(t.tolist()) for name, t in message.tensors.items() if per_class in name},
         {
             name.removeprefix(per_pair): tuple(map(tuple, t.tolist()))
             for name, t in message.tensors.items()
             if per_pair in name
         },
+        _numbers(message, f"{key}.errors."),
     )
+
+
+def _numbers(message: Message, start: str) -> dict[str, float]:
+    return {name.removeprefix(start): float(n) for name, n in message.numbers.items() if name.startswith(start)}
 
 
 def row_of(found: Measure) -> dict[str, Any]:
@@ -68,6 +74,8 @@ def row_of(found: Measure) -> dict[str, Any]:
     row: dict[str, Any] = {"loss": found.loss, "metric": found.metric, "samples": found.samples}
     if found.metrics:
         row["metrics"] = dict(found.metrics)
+    if found.errors:
+        row["errors"] = dict(found.errors)
     if found.per_class:
         row["per_class"] = {name: list(values) for name, values in found.per_class.items()}
     if found.per_pair:

@@ -36,6 +36,7 @@ class Measure:
         per_class: Numbers with one entry per class, such as the samples of each, so that a class without samples
             can be told from one that is always wrong. Empty for tasks without classes.
         per_pair: Numbers with one entry per pair of classes, row by row, such as how often which is taken for which.
+        errors: Standard errors of metrics by name, from the number of samples. May be left out, for some or for all.
     """
 
     loss: float
@@ -44,6 +45,7 @@ class Measure:
     metrics: Mapping[str, float] = field(default_factory=dict)
     per_class: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     per_pair: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
+    errors: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairsilo.analysis.chance import SHARES
 from fairsilo.analysis.metrics import summarise
 from fairsilo.config import read_yaml
 from fairsilo.core.roster import Roster
@@ -31,10 +32,13 @@ from fairsilo.report.blocks import (
     table,
 )
 from fairsilo.report.charts import duration, plain, text
+from fairsilo.report.classes import classes
+from fairsilo.report.examples import examples
 from fairsilo.report.figures.files import Drawn, figures_in
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
 from fairsilo.report.tables import GUESSED
 from fairsilo.report.units import in_its_unit, unit
+from fairsilo.runs.examples import Examples, read_examples
 from fairsilo.runs.folder import RunFolder
 
 SHOWN = 200  # rows of the table of failures; the others are in rounds.jsonl
@@ -46,7 +50,8 @@ def write_report(folder: Path) -> Path:
     beside = folder / "baseline"
     baseline = read_run(beside, like=run) if beside.is_dir() and _holds_run(beside) else None
     raw = (folder / "config.yaml").read_text(encoding="utf-8") if (folder / "config.yaml").exists() else ""
-    return RunFolder(folder).write_text("report.html", page(run, baseline, raw, figures_in(folder / "figures")))
+    shown = page(run, baseline, raw, figures_in(folder / "figures"), read_examples(folder))
+    return RunFolder(folder).write_text("report.html", shown)
 
 
 def _holds_run(folder: Path) -> bool:
@@ -62,13 +67,15 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
     config = read_yaml(folder / "config.yaml") if (folder / "config.yaml").exists() else {}
     rows = [row for row in run_folder.rows("metrics") if usable_row(row)]
     rules = (like.config if like else config).get("evaluate") or {}
+    reported = info.get("metric") or {}
     summary = summarise(
         rows,
         info.get("about", "global"),
         rules.get("selection", "last"),
         int(rules.get("ddof", 0)),
-        higher=bool((info.get("metric") or {}).get("higher_is_better", True)),
-        metric=str((info.get("metric") or {}).get("name") or rules.get("metric", "accuracy")),
+        higher=bool(reported.get("higher_is_better", True)),
+        metric=str(reported.get("name") or rules.get("metric", "accuracy")),
+        share=bool(reported.get("share", True)),
         counts=Roster.from_dict(info["roster"]).tested if "roster" in info else None,
     )
     named = info.get("method") or (like.config.get("baseline") if like else config.get("method"))
@@ -93,12 +100,17 @@ def usable_row(row: Mapping[str, Any]) -> bool:
     return all(isinstance(row.get(key), int | float) for key in ("round", "metric", "loss"))
 
 
-def _metric_of(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = ()) -> str:
+Kept = tuple[Sequence[Examples], int]  # examples, and of how many silos there are none
+
+
+def _metric_of(
+    run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = (), kept: Kept = ((), 0)
+) -> str:
     return run.metric
 
 
 @in_its_unit(_metric_of)
-def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = ()) -> str:
+def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = (), kept: Kept = ((), 0)) -> str:
     """The whole document."""
     title = f"{run.method} against {baseline.method}" if baseline else run.method
     body = "".join(
@@ -108,6 +120,8 @@ def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Dra
             silo_table(run, baseline),
             curves(run, baseline),
             domains(run, baseline),
+            classes(run),
+            examples(*kept),
             weights(run),
             gap_section(run, baseline),
             diagnostics(diagrams),
@@ -218,14 +232,18 @@ def with_interval(value: float, interval: Sequence[float] | None) -> str:
     return f"{share(value)} <small>{low} to {high}</small>"
 
 
-def interval_words(found: Mapping[str, Any], tested: str) -> str:
+def interval_words(run: Run, found: Mapping[str, Any], tested: str) -> str:
     """What the two ends are."""
     if found["interval"] is None:
         return ""
     return paragraph(
-        f"{low_to_high(found['interval'])} is the 95 % interval (Wilson) from the size of {tested}; another seed "
-        "may fall outside it"
+        f"{low_to_high(found['interval'])} is the 95 % interval ({kind_of_interval(run)}) from the size of {tested}; "
+        "another seed may fall outside it"
     )
+
+
+def kind_of_interval(run: Run) -> str:
+    return "Wilson" if run.summary["metric"] in SHARES else "normal"
 
 
 def low_to_high(interval: Sequence[float]) -> str:
@@ -262,7 +280,7 @@ def generalisation(run: Run, baseline: Run | None) -> str:
         against(found["mean"], other, baseline),
         guessing_words(found),
         paragraph(f"{run.metric} {said}"),
-        interval_words(found, tested_words(run, outside)),
+        interval_words(run, found, tested_words(run, outside)),
         paragraph(f"{moved} (standard deviation)" if count > 1 else "a single evaluation"),
         paragraph(f"adapted at test time, without labels; before that {share(before)}") if before is not None else "",
     )
@@ -295,7 +313,7 @@ def personalisation(run: Run, baseline: Run | None) -> str:
         against(found["mean"], baseline.summary["personalisation"]["mean"] if baseline else None, baseline),
         guessing_words(found),
         paragraph(f"mean {run.metric} of {len(silos)} silos" if several else f"{run.metric}; a single silo"),
-        interval_words(found, tested_words(run, silos)),
+        interval_words(run, found, tested_words(run, silos)),
         paragraph(spread) if several else "",
     )
 
@@ -356,7 +374,8 @@ def silo_table(run: Run, baseline: Run | None) -> str:
         rows.append(f"<tr>{row}</tr>\n")
     about = f"{run.metric.capitalize()} on each silo's test data, of the global and of the silo's own model. "
     known = any(silo.get("chance") for silo in run.summary["silos"])
-    about += "Small: its 95 % interval from the number of test samples (Wilson). " if known else ""
+    if any(one for silo in run.summary["silos"] for one in (silo.get("intervals") or {}).values()):
+        about += f"Small: its 95 % interval from the number of test samples ({kind_of_interval(run)}). "
     about += (
         "The gap is the validation loss of the global model minus that of the silo's own: how much a silo gives up. "
     )

@@ -109,6 +109,11 @@ RULES = (
         lambda at: at.federation.task in ("next-character", "regress"),
         "the task has no classes that samples are drawn by",
     ),
+    Rule(
+        ("evaluate.examples",),
+        lambda at: at.federation.task in ("classify", "next-character", "regress"),
+        "the report shows examples of masks, and the task has none",
+    ),
     Rule(("train.sampling",), lambda at: at.all_take_part, "every silo takes part in every round"),
     Rule(
         ("train.momentum",),

@@ -33,6 +33,7 @@ from fairsilo.methods.representations import clustering_accuracy
 from fairsilo.models.registry import start_of
 from fairsilo.runs.effects import refuse_idle
 from fairsilo.runs.engines import EngineMaker, engines
+from fairsilo.runs.examples import write_examples
 from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.lock import LOCK, OWNER, locked
 from fairsilo.runs.seen import write_seen
@@ -49,6 +50,7 @@ from fairsilo.runs.setup import (
     sizes_of,
     synthetic_of,
 )
+from fairsilo.runs.trained import Trained
 
 Page = Callable[[Path], object]
 
@@ -214,7 +216,7 @@ def run_one(
         "about": method.results,
         "data": roster.name,
         "roster": roster.as_dict(),
-        "metric": {"name": plan.task.reported.name, "higher_is_better": plan.task.reported.higher_is_better},
+        "metric": {key: getattr(plan.task.reported, key) for key in ("name", "higher_is_better", "share")},
         "fingerprint": mark,
         "features": prepared.said,
         "notes": notes,
@@ -244,6 +246,9 @@ def run_one(
     facts |= {**found, "notes": [*notes, *listener.take_notes()]}
     seconds = earlier + time.perf_counter() - begun
     run_folder.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
+    if experiment.evaluate.examples and plan.task.output.per == "pixel":
+        # what the folder names was imported for this very run, so it is trusted
+        write_examples(Trained(folder, method=method, model=objects.model, trust=True), federation)
     shutil.rmtree(folder / "features", ignore_errors=True)  # made of the silos' images, and of no use any more
     return Result(folder, method.name, summary)
 
@@ -266,8 +271,16 @@ def _write_summary(
 ) -> dict[str, Any]:
     rules = experiment.evaluate
     reported, about = plan.task.reported, plan.method.results
-    kind = {"metric": reported.name, "higher": reported.higher_is_better, "counts": roster.tested}
-    found = summarise(rows, about, rules.selection, rules.ddof, **kind)  # type: ignore[arg-type]
+    found = summarise(
+        rows,
+        about,
+        rules.selection,
+        rules.ddof,
+        metric=reported.name,
+        higher=reported.higher_is_better,
+        share=reported.share,
+        counts=roster.tested,
+    )
     summary = {**found, **(more or {})}
     run_folder.write_json("summary.json", summary)
     return summary

@@ -15,6 +15,7 @@ from fairsilo.core.task import Ending, Measure, Metric
 from fairsilo.tasks.augmentation import augmented, draws
 from fairsilo.tasks.losses import entropies, focal
 from fairsilo.tasks.options import Options
+from fairsilo.tasks.standard_errors import of_areas, of_confusion, of_mean
 
 METRICS = (
     Metric("accuracy", "share of samples whose class is predicted"),
@@ -91,7 +92,7 @@ class Classify:
     @cached_property
     def _parts(self) -> tuple[int, ...]:
         """The lengths of what a tally holds: losses and their counts, confusion, calibration, scores."""
-        return 2, self.classes**2, 3 * BINS, 2 * STEPS * self.classes
+        return 2, self.classes**2, 4 * BINS, 2 * STEPS * self.classes
 
     def tally(self, prediction: Tensor, targets: Tensor) -> Tensor:
         """Sums in float64: tallies of batches add up."""
@@ -117,10 +118,12 @@ class Classify:
         table = confusion.view(self.classes, self.classes)
         samples, right, said = table.sum(1), table.diag(), table.sum(0)
         metrics = from_confusion(table)
-        area = auroc(scores.view(self.classes, 2, STEPS))
-        if area is not None:
-            metrics["auroc"] = area
-        metrics["ece"] = calibration_error(certainty)
+        errors: dict[str, float | None] = {**of_confusion(table)}
+        areas = areas_under_curves(scores.view(self.classes, 2, STEPS))
+        if len(areas[0]):
+            metrics["auroc"] = float(areas[0].mean())
+            errors["auroc"] = of_areas(*areas)
+        metrics["ece"], errors["ece"] = calibration_error(certainty)
         per_class = {
             "samples": tuple(samples.tolist()),
             "right": tuple(right.tolist()),
@@ -128,7 +131,8 @@ class Classify:
         }
         per_pair = {"confusion": tuple(map(tuple, table.tolist()))} if self.per_pair else {}
         found = float(losses[0] / losses[1])
-        return Measure(found, metrics[self.metric], int(samples.sum()), metrics, per_class, per_pair)
+        known = {name: error for name, error in errors.items() if error is not None}
+        return Measure(found, metrics[self.metric], int(samples.sum()), metrics, per_class, per_pair, known)
 
     # ------------------------------------------------------------------------------------------------------------ data
     def strata(self, targets: Tensor) -> Tensor:
@@ -179,15 +183,17 @@ def from_confusion(table: Tensor) -> dict[str, float]:
 
 
 def calibration(confidence: Tensor, right: Tensor) -> Tensor:
-    """For each bin of confidence: samples, the sum of their confidence, right answers."""
+    """For each bin of confidence: samples, the sum of their confidence, right answers, squares of the difference."""
     place = (confidence * BINS).long().clamp(0, BINS - 1)
-    counted = [torch.ones_like(confidence), confidence, right.double()]
+    counted = [torch.ones_like(confidence), confidence, right.double(), (confidence - right.double()).square()]
     return torch.cat([torch.bincount(place, one, minlength=BINS).double() for one in counted])
 
 
-def calibration_error(sums: Tensor) -> float:
-    samples, confidence, right = sums.view(3, BINS)
-    return float((confidence - right).abs().sum() / samples.sum())
+def calibration_error(sums: Tensor) -> tuple[float, float | None]:
+    """The mean over samples of confidence minus rightness, with the sign of its bin; and its standard error."""
+    samples, confidence, right, squares = sums.view(4, BINS)
+    total, count = float((confidence - right).abs().sum()), float(samples.sum())
+    return total / count, of_mean(total, float(squares.sum()), count)
 
 
 def histograms(shares: Tensor, targets: Tensor) -> Tensor:
@@ -199,10 +205,14 @@ def histograms(shares: Tensor, targets: Tensor) -> Tensor:
     return torch.bincount((rows * STEPS + place).flatten(), minlength=2 * classes * STEPS).double()
 
 
-def auroc(counts: Tensor) -> float | None:
-    """The mean area over the classes that some samples have and some have not; equal scores count half."""
+def areas_under_curves(counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the classes that some samples have and some have not: area, samples of the class, samples of others.
+
+    Equal scores count half.
+    """
     others, own = counts.unbind(1)
     below = others.cumsum(1) - others
     wins = (own * (below + others / 2)).sum(1)
-    pairs = own.sum(1) * others.sum(1)
-    return float((wins / pairs)[pairs > 0].mean()) if (pairs > 0).any() else None
+    own, others = own.sum(1), others.sum(1)
+    known = own * others > 0
+    return (wins / (own * others))[known], own[known], others[known]

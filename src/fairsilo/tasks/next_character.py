@@ -11,6 +11,7 @@ from torch import Tensor
 from fairsilo.core.task import Measure, Metric
 from fairsilo.tasks.classify import Classify
 from fairsilo.tasks.losses import entropies
+from fairsilo.tasks.standard_errors import of_share
 
 METRICS = (Metric("accuracy", "share of characters that are predicted"),)
 
@@ -43,7 +44,9 @@ class NextCharacter(Classify):
 
     def measure(self, tally: Tensor) -> Measure:
         losses, samples, right = tally.tolist()
-        return Measure(losses / samples, right / samples, int(samples), {"accuracy": right / samples})
+        share = right / samples
+        errors = {"accuracy": of_share(share, samples)}
+        return Measure(losses / samples, share, int(samples), {"accuracy": share}, errors=errors)
 
     def strata(self, targets: Tensor) -> Tensor:
         return torch.zeros_like(targets)

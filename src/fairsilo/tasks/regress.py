@@ -12,6 +12,7 @@ from torch import Tensor
 from fairsilo.core.task import Ending, Measure, Metric
 from fairsilo.tasks.augmentation import augmented, draws
 from fairsilo.tasks.options import Options
+from fairsilo.tasks.standard_errors import of_explained, of_mean
 
 METRICS = (
     Metric("mae", "mean absolute error", False, share=False),
@@ -81,18 +82,27 @@ class Regress:
         losses = self._losses(errors / self.options.scale)
         # targets around the offset, so that the sum of squares loses no digits where they are large
         near = wanted - self.options.offset
-        columns = (losses, errors.abs(), errors.square(), near, near.square(), torch.ones_like(near))
+        squares = errors.square()
+        columns = [losses, errors.abs(), squares, squares**2, squares * near, squares * near**2]
+        columns += [near**power for power in range(5)]
         return torch.stack([one.sum() for one in columns])
 
     def measure(self, tally: Tensor) -> Measure:
-        losses, absolute, squared, near, near_squared, samples = tally.tolist()
+        losses, absolute, squared, fourth, *crossed, samples, near, near_squared, third, last = tally.tolist()
         metrics = {"mae": absolute / samples, "rmse": math.sqrt(squared / samples)}
+        errors = {"mae": of_mean(absolute, squared, samples)}
+        of_squares = of_mean(squared, fourth, samples)
+        if of_squares is not None:
+            errors["rmse"] = of_squares / (2 * metrics["rmse"]) if squared else 0.0
         variance = near_squared - near**2 / samples
         if variance > 0:
             metrics["r2"] = 1 - squared / variance
+            powers = [samples, near, near_squared, third, last]
+            errors["r2"] = of_explained((squared, fourth), powers, (crossed[0], crossed[1]))
         if self.metric not in metrics:
             raise ValueError(f"{self.metric} is undefined on {int(samples)} samples with equal targets")
-        return Measure(losses / samples, metrics[self.metric], int(samples), metrics)
+        known = {name: error for name, error in errors.items() if error is not None}
+        return Measure(losses / samples, metrics[self.metric], int(samples), metrics, errors=known)
 
     # ------------------------------------------------------------------------------------------------------------ data
     def strata(self, targets: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.tasks.augmentation import augmented, draws, moved
 from fairsilo.tasks.losses import SMOOTH, entropies, masks, overlaps, soft_dice
 from fairsilo.tasks.options import Options
+from fairsilo.tasks.standard_errors import of_mean, of_mean_of_means, products
 
 METRICS = (
     Metric("dice", "2 |A B| / (|A| + |B|) of an image, mean over images that show or are said to show a structure, and "
@@ -102,39 +103,46 @@ class Segment:
         dice = torch.where(shown, 2 * together / (predicted + actual).clamp(min=1), 0.0)
         released = 2 * together / (predicted + actual + SMOOTH)
         rows = [*(one.sum(0) for one in (*soft, released, dice, shown.double(), (actual > 0).double()))]
-        rows += self._outlines(said, true)
-        heads = torch.stack([losses.sum(), counts.sum(), scores.new_tensor(float(len(scores)))])
-        return torch.cat([heads, *rows])
+        squares = released.mean(1).square().sum()  # of each image's mean, for the error of grace-dice
+        heads = torch.stack([losses.sum(), counts.sum(), squares, scores.new_tensor(float(len(scores)))])
+        return torch.cat([heads, *rows, products(dice, shown), *self._outlines(said, true)])
 
     def _outlines(self, said: Tensor, true: Tensor) -> list[Tensor]:
-        """Sums and counts of HD95 of each class, where it is asked for."""
+        """HD95 of each class, where it is asked for; sums and counts are on the diagonals of the products."""
         if self.metric != "hd95":
             return []
         with warnings.catch_warnings():  # of MONAI about itself
             warnings.simplefilter("ignore")
             found = _distances()(said, true, include_background=True, percentile=95).to(said)  # B x K
         known = found.isfinite()
-        return [torch.where(known, found, 0.0).sum(0), known.double().sum(0)]
+        return [products(torch.where(known, found, 0.0), known)]
 
     def measure(self, tally: Tensor) -> Measure:
-        heads, rows = tally[:3].cpu(), tally[3:].cpu().view(-1, self.classes)
-        together, predicted, true, released, dice, shown, samples = rows[:7]
+        tally = tally.cpu()
+        heads, rows, paired = torch.split(tally, [4, 7 * self.classes, len(tally) - 4 - 7 * self.classes])
+        together, predicted, true, released, dice, shown, samples = rows.view(7, self.classes)
+        by_pair = paired.view(-1, 3 * self.classes**2)
         loss = self._joint(heads[0] / heads[1], soft_dice(together, predicted, true))
-        means = dice / shown.clamp(min=1)
+        means, images = dice / shown.clamp(min=1), float(heads[3])
         known = shown > 0
-        metrics = {}
-        for name, first in (("dice", 1), ("dice-with-background", 0)):
-            if known[first:].any():
-                metrics[name] = float(means[first:][known[first:]].mean())
-        metrics["grace-dice"] = float((released / heads[2]).mean())
+        structures = torch.arange(self.classes) > 0
+        metrics, errors = {}, {}
+        for name, chosen in (("dice", known & structures), ("dice-with-background", known)):
+            if chosen.any():
+                metrics[name], errors[name] = float(means[chosen].mean()), of_mean_of_means(by_pair[0], chosen)
+        each = float((released / self.classes).sum())
+        metrics["grace-dice"], errors["grace-dice"] = each / images, of_mean(each, float(heads[2]), images)
         if self.metric == "hd95":
-            distances, known = rows[7:, 1:]
-            if known.any():
-                metrics["hd95"] = float((distances / known)[known > 0].mean())
+            _, distances, counts = by_pair[1].view(3, self.classes, self.classes).diagonal(dim1=1, dim2=2)
+            chosen = structures & (counts > 0)
+            if chosen.any():
+                metrics["hd95"] = float((distances / counts)[chosen].mean())
+                errors["hd95"] = of_mean_of_means(by_pair[1], chosen)
         if self.metric not in metrics:
             raise ValueError(f"{self.metric} is undefined here: no image shows a structure, and none is predicted")
         per_class = {"samples": tuple(samples.tolist()), "dice": tuple(means.tolist())}
-        return Measure(float(loss), metrics[self.metric], int(heads[2]), metrics, per_class)
+        certain = {name: error for name, error in errors.items() if error is not None}
+        return Measure(float(loss), metrics[self.metric], int(images), metrics, per_class, errors=certain)
 
     # ------------------------------------------------------------------------------------------------------------ data
     def strata(self, targets: Tensor) -> Tensor:
