@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairsilo.analysis.groups import by_group
 from fairsilo.analysis.metrics import summarise
 from fairsilo.config import read_yaml
 from fairsilo.core.roster import Roster
@@ -32,6 +33,7 @@ from fairsilo.report.blocks import (
 )
 from fairsilo.report.charts import duration, plain, text
 from fairsilo.report.figures.files import Drawn, figures_in
+from fairsilo.report.groups import groups
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
 from fairsilo.report.tables import GUESSED
 from fairsilo.report.units import in_its_unit, unit
@@ -62,15 +64,18 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
     config = read_yaml(folder / "config.yaml") if (folder / "config.yaml").exists() else {}
     rows = [row for row in run_folder.rows("metrics") if usable_row(row)]
     rules = (like.config if like else config).get("evaluate") or {}
+    higher, ddof = bool((info.get("metric") or {}).get("higher_is_better", True)), int(rules.get("ddof", 0))
     summary = summarise(
         rows,
         info.get("about", "global"),
         rules.get("selection", "last"),
-        int(rules.get("ddof", 0)),
-        higher=bool((info.get("metric") or {}).get("higher_is_better", True)),
+        ddof,
+        higher=higher,
         metric=str((info.get("metric") or {}).get("name") or rules.get("metric", "accuracy")),
         counts=Roster.from_dict(info["roster"]).tested if "roster" in info else None,
     )
+    grouped = by_group(run_folder.rows("groups"), summary["rounds"], ddof, higher)
+    summary |= {"groups": grouped} if grouped else {}
     named = info.get("method") or (like.config.get("baseline") if like else config.get("method"))
     return Run(str(named or "unknown method"), info, config, rows, run_folder.rows("rounds"), summary)
 
@@ -108,6 +113,7 @@ def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Dra
             silo_table(run, baseline),
             curves(run, baseline),
             domains(run, baseline),
+            groups(run, baseline),
             weights(run),
             gap_section(run, baseline),
             diagnostics(diagrams),
