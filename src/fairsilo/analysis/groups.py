@@ -84,3 +84,17 @@ def evenness(values: Mapping[str, float | None], ddof: int, higher: bool) -> dic
         "gap": abs(best - worst),
         "std": deviation(known.values(), ddof),
     }
+
+
+def judged(about: str, found: Mapping[str, Any]) -> str:
+    """The kind of result that says how even a method is over groups: that of the model its results are about."""
+    return next(kind for kind in (about, *KINDS) if found[kind] or kind == KINDS[-1])
+
+
+def by_column(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a summary, for a line of a table: the worst group of each column, its metric, and the gap to the best."""
+    found: dict[str, Any] = {}
+    for column, one in (summary.get("groups") or {}).items():
+        even = one[judged(summary["about"], one)]
+        found |= {f"{column}_{key}": even.get(key) for key in ("worst_group", "worst", "gap")}
+    return found

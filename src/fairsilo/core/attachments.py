@@ -117,7 +117,7 @@ def _splits(model: str, asked: Message, task: Task | None) -> list[Group]:
 
 def grouped(key: str, asked: Message) -> list[Group]:
     """The tallies of the groups that are asked for, and how many samples each holds, by column."""
-    found = []
+    found: list[Group] = []
     for column, values in asked_of(asked).items():
         tallies, samples = keys(key, column)
         counts = Sends(samples, shape=(len(values),), dtype="int", per="sum", optional=_COLUMN, least=0)

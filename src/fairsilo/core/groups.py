@@ -41,16 +41,16 @@ def labels_of(split: Split, column: str) -> list[str]:
     return [UNKNOWN if value is None else str(value).strip() or UNKNOWN for value in values]
 
 
-def told(labels: Sequence[str]) -> set[str]:
-    """The groups that a silo tells of.
+def told(labels: Sequence[str], least: int = MINIMUM) -> set[str]:
+    """The groups that a silo tells of: those with so many samples at least.
 
     Where too few samples are left over, their results would follow from those of the whole split: then the smallest of
     the other groups stays at the silo too.
     """
     counts = Counter(labels)
-    large = sorted((count, value) for value, count in counts.items() if count >= MINIMUM)
+    large = sorted((count, value) for value, count in counts.items() if count >= least)
     hidden = len(labels) - sum(count for count, _ in large)
-    return {value for _, value in (large[1:] if 0 < hidden < MINIMUM else large)}
+    return {value for _, value in (large[1:] if 0 < hidden < least else large)}
 
 
 def keys(key: str, column: str) -> tuple[str, str]:
@@ -67,13 +67,13 @@ class Grouped:
     sums: dict[str, Tensor]  # column -> groups x tally
 
     @classmethod
-    def of(cls, split: Split, columns: Mapping[str, tuple[str, ...]]) -> Grouped:
+    def of(cls, split: Split, columns: Mapping[str, tuple[str, ...]], least: int = MINIMUM) -> Grouped:
         """Nothing counted yet, of the columns that the split has."""
         here = {column: values for column, values in columns.items() if column in split.attributes}
         places = {}
         for column, values in here.items():
             labels = labels_of(split, column)
-            open_to_all = told(labels)
+            open_to_all = told(labels, least)
             row = {value: number for number, value in enumerate(values) if value in open_to_all}
             places[column] = torch.tensor([row.get(label, -1) for label in labels], dtype=torch.long)
         return cls(places, here, {})
@@ -82,7 +82,7 @@ class Grouped:
         """Count a batch: what was predicted of these samples of the split."""
         for column, places in self.places.items():
             here = places[indices.cpu()]
-            for row in here.unique().tolist():
+            for row in sorted(set(here.tolist())):
                 if row >= 0:
                     chosen = (here == row).to(prediction.device)
                     tally = task.tally(prediction[chosen], targets[chosen]).cpu()

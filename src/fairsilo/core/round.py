@@ -57,9 +57,7 @@ def open_personalisation(server: Server, silos: Iterable[str], asks: dict[str, N
     return _answering(server, asks, silos)
 
 
-def open_adaptation(
-    server: Server, unseen: Iterable[str], asks: dict[str, Number] | None = None
-) -> dict[str, Message]:
+def open_adaptation(server: Server, unseen: Iterable[str], asks: dict[str, Number] | None = None) -> dict[str, Message]:
     """The model that unseen silos adapt, with what the `equip` hooks add."""
     messages = _answering(server, asks or {}, (), unseen)
     extra = Message()

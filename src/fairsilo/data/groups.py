@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fairsilo.core.groups import MINIMUM, labels_of, told
 from fairsilo.data.federation import Federation
-from fairsilo.errors import FairsiloError, nearest
+from fairsilo.errors import FairsiloError, near
 
 MOST = 50  # values of a column; a table of more says nothing about fairness
 
@@ -45,7 +45,7 @@ def groups_of(federation: Federation, columns: Sequence[str]) -> Found:
         if not open_to_all:
             raise FairsiloError(
                 f"evaluate.groups={column} has no effect here: no silo has {MINIMUM} test samples in a group of it, "
-                "and results of smaller groups stay at their silo"
+                "and results of smaller groups stay at their silo; band its values first, or leave it out"
             )
         found[column] = tuple(open_to_all)
         lacking = [silo.name for silo in tested if silo not in having]
@@ -62,4 +62,4 @@ def groups_of(federation: Federation, columns: Sequence[str]) -> Found:
 def _missing(column: str, known: list[str], name: str) -> str:
     if not known:
         return f"and the test samples of {name} have no columns of this kind"
-    return f"which no silo's test samples have{nearest(column, known)}"
+    return f"which no silo's test samples have; their columns: {', '.join(sorted(known))}{near(column, known)}"

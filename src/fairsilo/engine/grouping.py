@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairsilo.core.groups import Columns, keys
+from fairsilo.core.groups import Columns, Grouped, keys, labels_of
 from fairsilo.core.messages import Message
 from fairsilo.core.output import as_output
 from fairsilo.core.roster import Roster
 from fairsilo.core.samples import Split
 from fairsilo.core.server import Server
 from fairsilo.core.silo import inputs_for
+from fairsilo.core.task import Task
 from fairsilo.engine.blueprint import Blueprint
 
 OWN = "groups"  # the server's memory of each silo's latest own model, by group
@@ -95,7 +96,7 @@ class Pool:
             samples = self._once({name: found[number] for name, found in counts.items()})
             if samples:
                 silos = sum(found[number] > 0 for found in counts.values())
-                groups[value] = {"samples": samples, "silos": silos, **self._measured(total[number])}
+                groups[value] = {"samples": samples, "silos": silos, **measured(self.server.task, total[number])}
         left = {name: max(int(found["samples"]) - sum(counts[name]), 0) for name, found in here.items()}
         return {"left_out": self._once(left), "groups": groups}
 
@@ -107,12 +108,31 @@ class Pool:
             most[domain] = max(most.get(domain, 0), count)
         return sum(most.values())
 
-    def _measured(self, tally: Tensor) -> dict[str, Any]:
-        """What the task says of a group; nothing where its metric is undefined there."""
-        assert self.server.task is not None
-        try:
-            found = self.server.task.measure(tally)
-        except Exception:  # a metric may be undefined on few samples, and numbers of silos' must not stop a run
-            return {"metric": None}
-        metrics = {name: value for name, value in found.metrics.items() if math.isfinite(value)}
-        return {"metric": found.metric if math.isfinite(found.metric) else None, "metrics": metrics}
+
+def measured(task: Task | None, tally: Tensor) -> dict[str, Any]:
+    """What the task says of a group; nothing where its metric is undefined there."""
+    assert task is not None
+    try:
+        found = task.measure(tally)
+    except Exception:  # noqa: BLE001 - a task may raise anything where its metric is undefined; no run stops for it
+        return {"metric": None}
+    metrics = {name: value for name, value in found.metrics.items() if math.isfinite(value)}
+    return {"metric": found.metric if math.isfinite(found.metric) else None, "metrics": metrics}
+
+
+def at_hand(split: Split, columns: Iterable[str]) -> Grouped:
+    """Groups of any size, of samples that whoever asks has at hand."""
+    values = {name: tuple(sorted(set(labels_of(split, name)))) for name in columns if name in split.attributes}
+    return Grouped.of(split, values, least=1)
+
+
+def results_in(task: Task, found: Grouped) -> dict[str, Any]:
+    """Column -> value -> samples, metric and metrics."""
+    counts = {column: places.bincount().tolist() for column, places in found.places.items()}
+    return {
+        column: {
+            value: {"samples": counts[column][number], **measured(task, found.sums[column][number])}
+            for number, value in enumerate(values)
+        }
+        for column, values in found.values.items()
+    }

@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from fairsilo.analysis.groups import KINDS
+from fairsilo.analysis.groups import KINDS, judged
 from fairsilo.core.groups import MINIMUM
 from fairsilo.report import charts
 from fairsilo.report.blocks import (
@@ -31,13 +31,8 @@ from fairsilo.report.sections import swatches
 from fairsilo.report.units import shown_in, unit
 
 HEADS = {"global": "global", "personal": "own models", "unseen": "unseen"}
-ENDS = (("gap", "gap"), ("std", "std"))  # best minus worst, and the standard deviation over groups
+ENDS = (("gap", "gap, best to worst"), ("std", "standard deviation"))
 Found = Mapping[str, Any]  # of one column, as `analysis.groups.by_group` gives it
-
-
-def judged(about: str, found: Found) -> str:
-    """The kind of result that says how even a method is over groups: that of the model its results are about."""
-    return next(kind for kind in (about, *KINDS) if found[kind] or kind == KINDS[-1])
 
 
 def kinds_in(found: Sequence[Found]) -> list[str]:
@@ -66,7 +61,7 @@ def groups(run: Run, baseline: Run | None) -> str:
     about = (
         f"{run.metric.capitalize()} by group, over all test samples of a group: the silos' sums are added up before "
         "the metric is computed. The global and the silos' own models are measured at the silos that trained, and "
-        "the global one at the unseen silos."
+        "the global one (adapted, where the method does so) at the unseen silos. Small groups differ by chance."
     )
     return section("groups", "Group by group", paragraph(about), *(_column(run, baseline, name) for name in columns))
 
@@ -145,9 +140,7 @@ def _chart(column: str, runs: Sequence[tuple[Run, int, Found]], kind: str, metri
     ]
     title = f"{'Own models' if kind == 'personal' else 'Global model'} by {column}"
     high = 100.0 if unit().sign else None
-    chart = charts.bar_chart(
-        drawn, title=title, x_label=f"{metric}{unit().label}", form=form, high=high, means=means
-    )
+    chart = charts.bar_chart(drawn, title=title, x_label=f"{metric}{unit().label}", form=form, high=high, means=means)
     hollow = "hollow: at the unseen silos" if len(shown) > 1 else ""
     return figure(title, chart, swatches([(item.method, colour) for item, colour, _ in runs], hollow))
 
@@ -188,11 +181,11 @@ def _terminal(runs: Sequence[tuple[str, Mapping[str, Any]]], column: str) -> Tab
         samples = f"{of['samples']:,}" + (f" + {of['unseen_samples']:,}" if unseen else "")
         results = [_marked(found, value, kind) for _, found in known for kind in kinds]
         drawn.add_row(escape(value), samples, *results, end_section=[value] == last)
-    for key, words in ENDS:
+    for key, _ in ENDS:
         ends = [
             unit().number(found[kind][key]) if _several(found, kind) else "-" for _, found in known for kind in kinds
         ]
-        drawn.add_row(words, "", *ends, style="bold")
+        drawn.add_row(key, "", *ends, style="bold")
     drawn.caption, drawn.caption_justify = left_out_words(first) or None, "left"
     return drawn
 
@@ -202,3 +195,19 @@ def _marked(found: Found, value: str, kind: str) -> str:
     if result is None:
         return "-"
     return unit().number(result) + (" worst" if _is_worst(found, kind, value) else "")
+
+
+def measured_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """What `fairsilo evaluate` found by group, domain by domain."""
+    drawn = Table(title=f"by group, {unit().word}", title_justify="left")
+    for column in ("domain", "model", "column", "value"):
+        drawn.add_column(column)
+    for column in ("metric", "samples"):
+        drawn.add_column(column, justify="right")
+    for row in rows:
+        for column, values in row.get("groups", {}).items():
+            for value, found in values.items():
+                metric = "-" if found["metric"] is None else unit().number(found["metric"])
+                names = map(escape, (row["domain"], row["model"], column, value))
+                drawn.add_row(*names, metric, f"{found['samples']:,}")
+    return drawn

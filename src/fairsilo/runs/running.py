@@ -68,7 +68,7 @@ class Result:
         folder: The run folder.
         method: The method's name.
         summary: What `summary.json` holds: `generalisation`, `personalisation`, `fairness`, one entry of `silos` per
-            silo, the `rounds` they are read from and the rule that selected them; `groups` where `evaluate.groups` asks.
+            silo, the `rounds` they are read from and the rule that selected them; with `evaluate.groups` also `groups`.
         baseline: The same of the method that was trained beside it, where there is one.
     """
 
