@@ -40,6 +40,7 @@ from fairsilo.report.page import write_report
 from fairsilo.report.tables import comparison_csv
 from fairsilo.tasks.classify import Classify
 from fairsilo.tasks.regress import Regress
+from other_tasks import GROUNDS
 
 # of each silo's 18 test samples; the unseen silo is `u`
 SEXES = {
@@ -317,6 +318,26 @@ def test_results_are_what_the_models_predict_of_a_groups_samples(tmp_path: Path)
     kept = json.loads((result.folder / "summary.json").read_text())
     assert kept["groups"] == result.summary["groups"]
     assert "sums of its test results by sex" in json.loads((result.folder / "run.json").read_text())["method_sends"][0]
+
+
+@pytest.mark.parametrize("task", sorted(GROUNDS))
+def test_a_group_of_everybody_has_the_result_of_its_silo(task: str) -> None:
+    ground = GROUNDS[task]
+    made = ground.federation()
+    unseen = (labelled(made.unseen[0], clinic=["one"] * 18),)
+    silos = tuple(labelled(one, clinic=["one"] * 18) for one in made.silos)
+    everybody = dataclasses.replace(made, silos=silos, unseen=unseen)
+    history = looped(ground.plan("fedavg", everybody, rounds=1), everybody, groups=("clinic",)).run()
+    (own,) = (row for row in history.rows if row["unseen"] and row["split"] == "test")
+    found = rows_of(history, "clinic", "global", unseen=True, number=1)["groups"]["one"]
+    assert (found["metric"], found["metrics"], found["samples"]) == (own["metric"], own["metrics"], 18)
+    home = rows_of(history, "clinic", "global", number=1)["groups"]["one"]
+    mean = sum(row["metric"] for row in history.rows if _at_home(row)) / 3  # of silos with as many samples each
+    assert home["metric"] == pytest.approx(mean)
+
+
+def _at_home(row: dict[str, Any]) -> bool:
+    return (row["model"], row["split"], row["unseen"]) == ("global", "test", False)
 
 
 @pytest.mark.parametrize("how", ["fedavg", "fine-tune", "tent", "fedbn"])
