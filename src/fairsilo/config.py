@@ -21,6 +21,7 @@ from fairsilo.protocols import (
     class_weights,
     counts_of,
     lr_factors,
+    names_of,
     participation_rule,
     shares_of,
 )
@@ -201,9 +202,19 @@ class EvaluateSettings:
         "validation data, or (labelled as such) the best on the test data",
         choices=("last", "last5", "source-validation", "oracle"),
     )
-    ddof: int = setting(0, "of standard deviations over silos and domains", low=0, high=1)
+    groups: str | None = setting(
+        None,
+        "columns of the data, such as sex, age: results also by their values, over all silos (groups of 5 or more test "
+        "samples at a silo)",
+    )
+    ddof: int = setting(0, "of standard deviations over silos, domains and groups", low=0, high=1)
     examples: bool = setting(True, "of data with masks, keep a few test images with their outlines for the report")
     keep_local: bool = setting(False, "keep each round's local models in the run folder, for `fairsilo figure`")
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """`groups` as a tuple of names."""
+        return names_of(self.groups)
 
 
 @dataclass(frozen=True)
@@ -256,6 +267,8 @@ class Experiment:
         if weights is not None and weights != INVERSE:
             weights = as_text(class_weights(weights)) or None
             object.__setattr__(self, "task", dataclasses.replace(self.task, class_weights=weights))
+        columns = ", ".join(self.evaluate.columns) or None
+        object.__setattr__(self, "evaluate", dataclasses.replace(self.evaluate, groups=columns))
         for group in ("data", "task", "train", "evaluate", "engine"):
             check_fields(getattr(self, group), f"{group}.")
         participation_rule(self.train.participation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from fairsilo.errors import FairsiloError
@@ -35,6 +35,14 @@ def counts_of(given: Any) -> dict[str, float]:
     return by_name(
         given, f"data.silos_per_domain is {given!r}; {rule}", lambda one: one < math.inf and one == int(one) > 0
     )
+
+
+def names_of(given: Any) -> tuple[str, ...]:
+    """Each name once, from a list or a text such as `sex, age`."""
+    listed = given.split(",") if isinstance(given, str) else () if given is None else given
+    if not isinstance(listed, Iterable):
+        raise FairsiloError(f"evaluate.groups is {given!r}; it must be names of columns, such as sex, age")
+    return tuple(dict.fromkeys(filter(None, (str(name).strip() for name in listed))))
 
 
 def by_name(given: Any, sentence: str, allowed: Callable[[float], bool], lone: bool = True) -> dict[str, float]:

@@ -22,6 +22,7 @@ def report(
 
 
 def _run(folder: Path, as_json: bool) -> None:
+    from fairsilo.report.groups import group_tables
     from fairsilo.report.page import read_results, write_report
     from fairsilo.report.tables import run_table
 
@@ -31,6 +32,8 @@ def _run(folder: Path, as_json: bool) -> None:
         show_json({"report": str(path), "summary": found[0][1]})
         return
     show(run_table(*found[0], found[1] if len(found) > 1 else None))
+    for table in group_tables(found):
+        show(table)
     say(f"report: {path}")
 
 

@@ -45,6 +45,7 @@ def _finish(work: Callable[[Any], Any], as_json: bool, chosen: Experiment) -> No
     """Do the work under a progress bar, then print what came out of it."""
     from fairsilo.cli.progress import ProgressListener
     from fairsilo.methods.text import method
+    from fairsilo.report.groups import group_tables
     from fairsilo.report.tables import run_table
     from fairsilo.runs.setup import sends_of
 
@@ -58,5 +59,7 @@ def _finish(work: Callable[[Any], Any], as_json: bool, chosen: Experiment) -> No
         return
     beside = (result.baseline.method, result.baseline.summary) if result.baseline else None
     show(run_table(result.method, result.summary, beside))
+    for table in group_tables([(result.method, result.summary), *([beside] if beside else [])]):
+        show(table)
     say(f"run folder: {result.folder}")
     say(f"report: {result.folder / 'report.html'}")

@@ -61,26 +61,31 @@ def evaluate(
     adapt: Annotated[
         str | None, typer.Option("--adapt", help="adapt at test time first: dsbn, tent(adapt_lr=0.01)")
     ] = None,
+    groups: Annotated[
+        str | None, typer.Option("--groups", help="measure also by the values of these columns: sex, age")
+    ] = None,
     as_json: AsJson = False,
     trust: Trust = False,
 ) -> None:
     """Measure a run's global model, or a silo's own, on labelled data; says which of them the run has seen."""
     _check_which(model)
     from fairsilo.data.newcomer import read_newcomer
+    from fairsilo.report.groups import measured_table
     from fairsilo.report.tables import measures_table
     from fairsilo.report.units import shown_in
     from fairsilo.runs.seen import warning
     from fairsilo.runs.trained import Trained
 
     trained = Trained(folder, trust=trust)
-    rows = trained.evaluate(
-        read_newcomer(data, trained.classes, trained.size, trained.experiment.data.fit), silo, model, adapt
-    )
+    domains = read_newcomer(data, trained.classes, trained.size, trained.experiment.data.fit)
+    rows = trained.evaluate(domains, silo, model, adapt, groups or ())
     if as_json:
         show_json(rows)
         return
     with shown_in(trained.plan.task.reported.name):
         show(measures_table(rows))
+        if groups:
+            show(measured_table(rows))
     for text in dict.fromkeys(filter(None, map(warning, rows))):
         say(text)
 

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from fairsilo.core.groups import Grouped, asked_of
 from fairsilo.core.local import descend
-from fairsilo.core.measuring import measure, seen, write_measure
+from fairsilo.core.measuring import measure, report, seen, write_measure
 from fairsilo.core.messages import MODEL, Message
 from fairsilo.core.screening import finite
 from fairsilo.core.silo import Silo
@@ -65,12 +66,9 @@ def _personal_results(silo: Silo, update: Message) -> None:
     saved = silo.scratch[SAVED] = {"last": vector} if asked.get("save") else {}
     if asked.get("evaluate"):
         silo.model.load(vector)
-        for split in ("validation", "test"):
-            if len(silo.data.split(split)):
-                found = measure(silo, split)
-                write_measure(update, f"personal.{split}", found)
-                if split == "validation" and asked.get("best") and _is_best(silo, found):
-                    saved["best"] = vector
+        found = report(silo, update, "personal").get("validation")
+        if found is not None and asked.get("best") and _is_best(silo, found):
+            saved["best"] = vector
 
 
 def _is_best(silo: Silo, found: Measure) -> bool:
@@ -97,9 +95,13 @@ def personalise_silo(silo: Silo) -> Message:
 def adapt_silo(silo: Silo) -> Message:
     """Adapt the model sent to the test inputs of this silo, without labels, and score what it predicts."""
     predictions, order = adapted_predictions(silo)
-    tally = silo.task.tally(predictions, silo.data.test.targets[order].to(silo.device))
+    targets = silo.data.test.targets[order].to(silo.device)
+    tally = silo.task.tally(predictions, targets)
+    groups = Grouped.of(silo.data.test, asked_of(silo.message))
+    groups.add(silo.task, predictions, targets, order)
     answer = Message()
     write_measure(answer, "adapted.test", silo.task.measure(tally))
+    groups.write(answer, "adapted.test", len(tally))
     return answer
 
 
@@ -123,9 +125,7 @@ def evaluate_silo(silo: Silo) -> Message:
     """Measure the model sent, on the validation and test splits that the silo has."""
     silo.load(silo.message.tensors[MODEL])
     answer = Message()
-    for split in ("validation", "test"):
-        if len(silo.data.split(split)):
-            write_measure(answer, f"global.{split}", measure(silo, split))
+    report(silo, answer, "global")
     return answer
 
 

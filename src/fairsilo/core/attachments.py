@@ -13,6 +13,7 @@ from typing import Protocol
 
 import torch
 
+from fairsilo.core.groups import asked_of, keys
 from fairsilo.core.messages import MODEL, Message
 from fairsilo.core.task import Task
 from fairsilo.core.vectors import Layout
@@ -33,15 +34,15 @@ class Sends:
         words: What a user reads about it. Attachments with the same words are listed once; those without are not.
         shape: `number`; a range of the model's vector (`shared`: its shared trainable tensors, `parameters`: all
             trainable tensors that are sent, `wire`: everything that is sent); or a tuple of sizes. A size is a number
-            or a name: `classes`, `features`, `channels`, `height`, `width`, `synthetic`, or one that the part's `sizes`
-            gives. A name without a size is free, and has one size within a reply.
+            or a name: `classes`, `features`, `channels`, `height`, `width`, `synthetic`, `tally`, or one that the
+            part's `sizes` gives. A name without a size is free, and has one size within a reply.
         dtype: `model`, the model's own; `float`, any floating point; `float64`; `int`.
         per: What the server uses: each silo's own (`silo`), or a `mean` or `sum` over the silos.
         exchange: The exchange that carries it: `train`, `share`, `probe`; anything else is outside the rounds.
         topic: Which question of a part's `share` exchanges it answers, where the part asks more than one.
         optional: When it may be missing, in words; empty where it never may.
         to: `server`, or `silos` for what the server sends on.
-        least: The smallest value a number may have.
+        least: The smallest value that it may have.
     """
 
     name: str
@@ -94,23 +95,36 @@ def measured(key: str, task: Task | None, optional: str = "") -> list[Group]:
 
 _SPLITS = ("validation", "test")
 _ABSENT = "the silo has no samples of this split"
+_COLUMN = "the silo's test samples have no such column"
 
 
 def _always(kind: str, asked: Message, task: Task | None) -> list[Group]:
     """What every method sends in an exchange."""
     if kind == "train":
         update = [(Sends(MODEL, shape=WIRE, per="mean"),), (Sends("samples", dtype="int", least=1),), (Sends("loss"),)]
-        return [*update, *(_splits("personal", task) if asked.numbers.get("evaluate") else ())]
+        return [*update, *(_splits("personal", asked, task) if asked.numbers.get("evaluate") else ())]
     if kind == "probe":
         return measured("", task)[:1]
     if kind == "adapt":
-        return measured("adapted.test.", task)
+        return [*measured("adapted.test.", task), *grouped("adapted.test", asked)]
     models = {"evaluate": "global", "personalise": "personal"}
-    return _splits(models[kind], task) if kind in models else []
+    return _splits(models[kind], asked, task) if kind in models else []
 
 
-def _splits(model: str, task: Task | None) -> list[Group]:
-    return [group for split in _SPLITS for group in measured(f"{model}.{split}.", task, _ABSENT)]
+def _splits(model: str, asked: Message, task: Task | None) -> list[Group]:
+    found = [group for split in _SPLITS for group in measured(f"{model}.{split}.", task, _ABSENT)]
+    return [*found, *grouped(f"{model}.test", asked)]
+
+
+def grouped(key: str, asked: Message) -> list[Group]:
+    """The tallies of the groups that are asked for, and how many samples each holds, by column."""
+    found: list[Group] = []
+    for column, values in asked_of(asked).items():
+        tallies, samples = keys(key, column)
+        counts = Sends(samples, shape=(len(values),), dtype="int", per="sum", optional=_COLUMN, least=0)
+        shape = (len(values), "tally")
+        found.append((Sends(tallies, shape=shape, dtype="float64", per="sum", optional=_COLUMN), counts))
+    return found
 
 
 def expected(kind: str, asked: Message, parts: Iterable[Declaring], task: Task | None) -> list[Group]:

@@ -7,23 +7,47 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fairsilo.core.groups import Grouped, asked_of
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.task import Measure
 
 
-@torch.no_grad()
 def measure(silo: Silo, split: str) -> Measure:
     """Loss and metric of the model held, on a split of this silo, in evaluation mode."""
+    return silo.task.measure(tallied(silo, split))
+
+
+@torch.no_grad()
+def tallied(silo: Silo, split: str, groups: Grouped | None = None) -> Tensor:
+    """The tally of a split; where groups are given, theirs are counted from the same predictions."""
     silo.model.eval()
     total: Tensor | None = None
     for batch in silo.evaluation_batches(silo.data.split(split)):
-        tally = silo.task.tally(predicted(silo, batch), batch.targets)
+        prediction = predicted(silo, batch)
+        tally = silo.task.tally(prediction, batch.targets)
         total = tally if total is None else total + tally
+        if groups is not None:
+            groups.add(silo.task, prediction, batch.targets, batch.indices)
     if total is None:
         raise ValueError(f"silo {silo.name!r} has no {split} samples to measure a model on")
-    return silo.task.measure(total)
+    return total
+
+
+def report(silo: Silo, message: Message, model: str) -> dict[str, Measure]:
+    """Put what the model held reaches on validation and test data into a message; of the test data also by group,
+    where the server asks for it."""
+    found = {}
+    for split in ("validation", "test"):
+        if len(silo.data.split(split)):
+            groups = Grouped.of(silo.data.test, asked_of(silo.message)) if split == "test" else None
+            total = tallied(silo, split, groups)
+            found[split] = silo.task.measure(total)
+            write_measure(message, f"{model}.{split}", found[split])
+            if groups is not None:
+                groups.write(message, f"{model}.{split}", len(total))
+    return found
 
 
 def output_of(silo: Silo, batch: Batch) -> Output:

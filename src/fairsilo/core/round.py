@@ -45,9 +45,11 @@ def open_round(server: Server, participants: Iterable[str], asks: dict[str, Numb
     return messages
 
 
-def open_evaluation(server: Server, silos: Iterable[str], unseen: Iterable[str]) -> dict[str, Message]:
+def open_evaluation(
+    server: Server, silos: Iterable[str], unseen: Iterable[str], asks: dict[str, Number] | None = None
+) -> dict[str, Message]:
     """The model that each silo measures: the global one, unless a part answers per silo."""
-    return _answering(server, {}, silos, unseen)
+    return _answering(server, asks or {}, silos, unseen)
 
 
 def open_personalisation(server: Server, silos: Iterable[str], asks: dict[str, Number]) -> dict[str, Message]:
@@ -55,9 +57,9 @@ def open_personalisation(server: Server, silos: Iterable[str], asks: dict[str, N
     return _answering(server, asks, silos)
 
 
-def open_adaptation(server: Server, unseen: Iterable[str]) -> dict[str, Message]:
+def open_adaptation(server: Server, unseen: Iterable[str], asks: dict[str, Number] | None = None) -> dict[str, Message]:
     """The model that unseen silos adapt, with what the `equip` hooks add."""
-    messages = _answering(server, {}, (), unseen)
+    messages = _answering(server, asks or {}, (), unseen)
     extra = Message()
     for equip in server.method.hooks("equip"):
         extra = equip(server, extra)

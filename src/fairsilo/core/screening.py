@@ -79,6 +79,8 @@ def _tensor_flaw(one: Sends, answer: Message, layout: Layout, sizes: dict[str, i
         return Failure("malformed", f"{one.name} is of type {tensor.dtype}")
     if tensor.is_floating_point() and not finite(tensor):
         return Failure("not finite", f"{one.name} holds a NaN or an infinity")
+    if one.least > -math.inf and tensor.numel() and float(tensor.min()) < one.least:
+        return Failure("malformed", f"{one.name} holds {float(tensor.min()):g}; the least is {one.least:g}")
     return None
 
 

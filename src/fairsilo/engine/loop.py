@@ -15,6 +15,7 @@ from torch import Tensor
 from fairsilo.config import EngineSettings, EvaluateSettings
 from fairsilo.core import streams
 from fairsilo.core.files import on_device
+from fairsilo.core.groups import asking
 from fairsilo.core.measuring import read_measure, row_of
 from fairsilo.core.messages import MODEL, SHOWN, Exchange, Failure, Message, Number, Reply
 from fairsilo.core.roster import Roster
@@ -34,6 +35,7 @@ from fairsilo.core.silo import Memory
 from fairsilo.engine.base import Engine, Records
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.events import Callback, Event, RoundResults, guarded, means_of, silent
+from fairsilo.engine.grouping import Groups, Pool
 from fairsilo.errors import QuorumError
 from fairsilo.protocols import participation_rule
 
@@ -44,6 +46,7 @@ class History:
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     rounds: list[dict[str, Any]] = field(default_factory=list)
+    groups: list[dict[str, Any]] = field(default_factory=list)  # evaluation rows by group, where they are asked for
     vector: torch.Tensor = field(default_factory=lambda: torch.empty(0))  # the global model at the end
 
 
@@ -63,6 +66,7 @@ class Loop:
         server_data: Split | None = None,
         synthetic: dict[str, Split] | None = None,
         run_id: str = "",
+        groups: Groups | None = None,
     ) -> None:
         self.blueprint = blueprint
         self.run_id = run_id
@@ -77,6 +81,10 @@ class Loop:
         self._exchanges: list[dict[str, Any]] = []
         self._failures: list[dict[str, Any]] = []
         self.server = self._make_server(server_data, synthetic or {})
+        groups = groups or Groups()
+        self.pool = Pool(self.server, roster, groups.columns)
+        self.by_group = asking(groups.columns)
+        self.server.sizes["tally"] = groups.tally
 
     def _make_server(self, data: Split | None, synthetic: dict[str, Split]) -> Server:
         plan = self.blueprint
@@ -138,6 +146,7 @@ class Loop:
         save = bool(self.records) and (last or server.training.participation != "all")
         asks: dict[str, Number] = {"evaluate": evaluated, "save": save, "best": bool(self.records)}
         later = server.method.personalises  # then silos make their own models after the round, from its result
+        asks |= self.by_group if evaluated else {}
         messages = open_round(server, participants, {} if later else asks)
         sent = server.vector
         self._tell("opened", number)
@@ -157,6 +166,7 @@ class Loop:
             rows += self._measured("personal", "personalise", self._personalisation(asks) if later else {})
             rows += self._measured("global", "evaluate", self._evaluation())
             rows += self._measured("adapted", "adapt", self._adaptation())
+        grouped = self.pool.rows() if evaluated else []
         # a copy: what a listener does with it must not reach the records
         results = RoundResults(*deepcopy((losses, server.weights, tuple(rows), means_of(rows))))
         if evaluated:
@@ -175,8 +185,11 @@ class Loop:
         }
         self.history.rows += rows
         self.history.rounds.append(record)
+        self.history.groups += grouped
         if self.records:
             self.records.append("metrics", rows)
+            if grouped:
+                self.records.append("groups", grouped)
             self.records.append("rounds", [record])
             if self.evaluate.keep_local:
                 self.records.write_local(number, sent, changes)
@@ -260,7 +273,7 @@ class Loop:
         """The global model to every silo, trained or not, and to the unseen ones."""
         if not self.server.layout.size:  # nothing is shared, so there is no global model to measure
             return {}
-        return open_evaluation(self.server, self.roster.names, self.roster.unseen_names)
+        return open_evaluation(self.server, self.roster.names, self.roster.unseen_names, self.by_group)
 
     def _personalisation(self, asks: dict[str, Number]) -> dict[str, Message]:
         return open_personalisation(self.server, self.roster.names, asks)
@@ -269,9 +282,10 @@ class Loop:
         owner = self.server.method.owners("adapt")
         if not owner or ("adapts-once" in owner[0].does and self.server.round < self.server.rounds):
             return {}
-        return open_adaptation(self.server, self.roster.unseen_names)
+        return open_adaptation(self.server, self.roster.unseen_names, self.by_group)
 
     def _rows(self, name: str, model: str, answer: Message) -> list[dict[str, Any]]:
+        self.pool.take(name, model, answer)
         found = []
         for split in ("validation", "test"):
             key = f"{model}.{split}"
@@ -309,6 +323,7 @@ class Loop:
         self.engine.restore(number)
         self.history.rows = self.records.cut("metrics", number)
         self.history.rounds = self.records.cut("rounds", number)
+        self.history.groups = self.records.cut("groups", number) if self.by_group else []
         return number
 
     def _below_quorum(self, number: int, counted: int, asked: int, quorum: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from fairsilo.config import EngineSettings, EvaluateSettings, TrainSettings
 from fairsilo.core.method import Method
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.data.federation import Federation, pooled
+from fairsilo.data.groups import groups_of
 from fairsilo.engine.base import Engine
 from fairsilo.engine.blueprint import Blueprint, ModelMaker
 from fairsilo.engine.events import Callback, silent
 from fairsilo.engine.features import keep_features
+from fairsilo.engine.grouping import Groups
 from fairsilo.engine.loop import History, Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.models.backbones import Backbone
@@ -104,6 +106,7 @@ def looped(
     engine: Callable[[Blueprint, Federation], Engine] | None = None,
     server_data: Split | None = None,
     synthetic: dict[str, Split] | None = None,
+    groups: Sequence[str] = (),
     **settings: Any,
 ) -> Loop:
     """A run of a plan on a federation, ready to start: from the folder's checkpoint where there is one."""
@@ -122,6 +125,7 @@ def looped(
         listener=listener,
         server_data=server_data,
         synthetic=synthetic,
+        groups=Groups.of(groups_of(people, groups).columns, plan, people.silos[0].train),
     )
 
 

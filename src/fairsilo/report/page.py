@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fairsilo.analysis.chance import SHARES
+from fairsilo.analysis.groups import by_group
 from fairsilo.analysis.metrics import summarise
 from fairsilo.config import read_yaml
 from fairsilo.core.roster import Roster
@@ -35,6 +36,7 @@ from fairsilo.report.charts import duration, plain, text
 from fairsilo.report.classes import classes
 from fairsilo.report.examples import examples
 from fairsilo.report.figures.files import Drawn, figures_in
+from fairsilo.report.groups import groups
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
 from fairsilo.report.tables import GUESSED
 from fairsilo.report.units import in_its_unit, unit
@@ -68,16 +70,19 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
     rows = [row for row in run_folder.rows("metrics") if usable_row(row)]
     rules = (like.config if like else config).get("evaluate") or {}
     reported = info.get("metric") or {}
+    higher, ddof = bool(reported.get("higher_is_better", True)), int(rules.get("ddof", 0))
     summary = summarise(
         rows,
         info.get("about", "global"),
         rules.get("selection", "last"),
-        int(rules.get("ddof", 0)),
-        higher=bool(reported.get("higher_is_better", True)),
+        ddof,
+        higher=higher,
         metric=str(reported.get("name") or rules.get("metric", "accuracy")),
         share=bool(reported.get("share", True)),
         counts=Roster.from_dict(info["roster"]).tested if "roster" in info else None,
     )
+    grouped = by_group(run_folder.rows("groups"), summary["rounds"], ddof, higher)
+    summary |= {"groups": grouped} if grouped else {}
     named = info.get("method") or (like.config.get("baseline") if like else config.get("method"))
     return Run(str(named or "unknown method"), info, config, rows, run_folder.rows("rounds"), summary)
 
@@ -120,6 +125,7 @@ def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Dra
             silo_table(run, baseline),
             curves(run, baseline),
             domains(run, baseline),
+            groups(run, baseline),
             classes(run),
             examples(*kept),
             weights(run),

@@ -8,6 +8,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from fairsilo.analysis.groups import by_column
 from fairsilo.analysis.metrics import (
     AT_HOME,
     CLUSTERED,
@@ -219,8 +220,10 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
     """One line per cell, so that any statistic can be recomputed."""
     columns = ["method", "held_out", "seed", *HEADLINES, "fairness_mean", "fairness_chance_level"]
     columns += [*(f"{key}_at_chance" for key in HEADLINES), "gap_variance", CLUSTERED, "selection"]
+    grouped = [by_column(cell["summary"]) for cell in comparison["cells"]]
+    columns += dict.fromkeys(key for one in grouped for key in one)
     rows = []
-    for cell in comparison["cells"]:
+    for cell, groups in zip(comparison["cells"], grouped, strict=True):
         summary = cell["summary"]
         numbers = headline(summary)
         rows.append(
@@ -230,6 +233,7 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
             | {f"{key}_at_chance": guessed for key, guessed in at_chance(summary).items()}
             | {"gap_variance": summary["fairness"]["gap_variance"], CLUSTERED: summary.get(CLUSTERED)}
             | {"selection": summary["selection"]}
+            | groups
         )
     return csv_text(columns, rows)
 

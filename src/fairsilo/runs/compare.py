@@ -12,6 +12,7 @@ from typing import Any
 from fairsilo import config
 from fairsilo.config import Experiment
 from fairsilo.data.federation import held_out_domains
+from fairsilo.data.groups import groups_of
 from fairsilo.engine.events import Callback, guarded, silent
 from fairsilo.engine.features import Shelf
 from fairsilo.errors import FairsiloError
@@ -69,6 +70,7 @@ def compare(
         federation = given or federation_of(here)
         roster = federation.roster
         refuse_idle(here, federation, names, model=objects.model is None, by_hand=given is not None)
+        groups_of(federation, here.evaluate.columns)
         here = dataclasses.replace(resolved(here, roster, given is not None), model=here.model)
         domains.append(named := here.data.held_out or "-")
         check_data(here, roster)

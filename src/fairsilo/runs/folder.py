@@ -3,6 +3,7 @@
 config.yaml     the resolved experiment
 run.json        status, method, versions, times
 metrics.jsonl   one row per (round, silo, model, split)
+groups.jsonl    one row per (round, column, model, trained or unseen), where evaluate.groups asks for results by group
 rounds.jsonl    one row per round: who took part, weights, numbers shown by parts, exchanges, failures, notes
 seen.safetensors  fingerprints of the samples trained on and validated with, for `fairsilo evaluate`
 checkpoint/     server and silos after each of the last two checkpoints

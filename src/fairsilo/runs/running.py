@@ -9,7 +9,7 @@ import shlex
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,19 @@ import torch
 import yaml
 
 from fairsilo import __version__, config
+from fairsilo.analysis.groups import by_group
 from fairsilo.analysis.metrics import CLUSTERED, summarise
 from fairsilo.config import Experiment
 from fairsilo.core.roster import Roster
 from fairsilo.data.describe import notes_of
 from fairsilo.data.federation import Federation, pooled
+from fairsilo.data.groups import groups_of
 from fairsilo.data.synthetic import too_few
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.events import Callback, Event, Guarded, guarded, silent
 from fairsilo.engine.features import Shelf, keep_features
-from fairsilo.engine.loop import Loop
+from fairsilo.engine.grouping import Groups
+from fairsilo.engine.loop import History, Loop
 from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.methods.representations import clustering_accuracy
 from fairsilo.models.registry import start_of
@@ -67,7 +70,7 @@ class Result:
         folder: The run folder.
         method: The method's name.
         summary: What `summary.json` holds: `generalisation`, `personalisation`, `fairness`, one entry of `silos` per
-            silo, the `rounds` they are read from and the rule that selected them.
+            silo, the `rounds` they are read from and the rule that selected them; with `evaluate.groups` also `groups`.
         baseline: The same of the method that was trained beside it, where there is one.
     """
 
@@ -105,6 +108,7 @@ def run(
     federation = objects.federation or federation_of(experiment)
     names = [experiment.method, *filter(None, [experiment.baseline])]
     refuse_idle(experiment, federation, names, model=objects.model is None, by_hand=objects.federation is not None)
+    groups_of(federation, experiment.evaluate.columns)
     experiment = resolved(experiment, federation.roster, objects.federation is not None)
     check(experiment, federation.roster, objects)
     folder = out or _free_folder(experiment)
@@ -176,6 +180,7 @@ def run_one(
     if status.get("status") == "finished":
         return Result(folder, method.name, run_folder.read_json("summary.json"))
     synthetic = synthetic_of(experiment, federation.roster, folder, shelf)
+    groups = groups_of(federation, experiment.evaluate.columns)  # before silos are pooled: as they were told apart
     short = too_few(federation.roster, experiment.data.synthetic_share, synthetic)
     if method.pools:
         federation = pooled(federation, synthetic.values())
@@ -204,9 +209,10 @@ def run_one(
         server_data=prepared.server_data,
         synthetic=synthetic,
         run_id=run_id,
+        groups=Groups.of(groups.columns, prepared.plan, prepared.federation.silos[0].train),
     )
     start = start_of(plan.model) if isinstance(plan.model, str) else ""
-    notes = [*notes_of(federation), *([start] if start else [])]
+    notes = [*notes_of(federation), *groups.notes, *([start] if start else [])]
     begun, earlier = time.perf_counter(), float(status.get("seconds", 0.0))
     facts = {
         "id": run_id,
@@ -237,12 +243,12 @@ def run_one(
         seconds = earlier + time.perf_counter() - begun
         run_folder.write_json("run.json", {"status": "stopped", **facts, "seconds": seconds, "message": message})
         if isinstance(problem, StoppedError):
-            _write_summary(run_folder, experiment, loop.history.rows, plan, roster)
+            _write_summary(run_folder, experiment, loop.history, plan, roster)
         raise
     clusters = loop.server.memory.get("clustering", {}).get("clusters")
     types = {silo.name: silo.domain for silo in roster.silos}
     found = {CLUSTERED: clustering_accuracy(clusters, types)} if clusters else {}
-    summary = _write_summary(run_folder, experiment, history.rows, plan, roster, found)
+    summary = _write_summary(run_folder, experiment, history, plan, roster, found)
     facts |= {**found, "notes": [*notes, *listener.take_notes()]}
     seconds = earlier + time.perf_counter() - begun
     run_folder.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
@@ -264,7 +270,7 @@ def _refuse_others(folder: Path, status: dict[str, Any], mark: str) -> None:
 def _write_summary(
     run_folder: RunFolder,
     experiment: Experiment,
-    rows: Sequence[dict[str, Any]],
+    history: History,
     plan: Blueprint,
     roster: Roster,
     more: Mapping[str, Any] | None = None,
@@ -272,7 +278,7 @@ def _write_summary(
     rules = experiment.evaluate
     reported, about = plan.task.reported, plan.method.results
     found = summarise(
-        rows,
+        history.rows,
         about,
         rules.selection,
         rules.ddof,
@@ -282,6 +288,8 @@ def _write_summary(
         counts=roster.tested,
     )
     summary = {**found, **(more or {})}
+    if rules.groups:
+        summary["groups"] = by_group(history.groups, summary["rounds"], rules.ddof, reported.higher_is_better)
     run_folder.write_json("summary.json", summary)
     return summary
 

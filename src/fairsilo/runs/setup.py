@@ -14,6 +14,7 @@ import torch
 from fairsilo import config
 from fairsilo import data as sources
 from fairsilo.config import INVERSE, DataSettings, EvaluateSettings, Experiment
+from fairsilo.core.groups import MINIMUM
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.core.roster import Roster
@@ -137,8 +138,10 @@ def synthetic_of(
 
 
 def sends_of(experiment: Experiment, method: Method) -> tuple[str, ...]:
-    """What silos give away besides the model, in words: for the method, and for images made in their style."""
-    return (*method.sends, *leaving(experiment.data.synthetic)) if experiment.data.synthetic else method.sends
+    """What silos give away besides the model, in words: for the method, results by group, images in their style."""
+    groups, synthetic = experiment.evaluate.groups, experiment.data.synthetic
+    results = f"sums of its test results by {groups}, of groups with at least {MINIMUM} samples"
+    return (*method.sends, *([results] if groups else ()), *(leaving(synthetic) if synthetic else ()))
 
 
 def server_data_of(experiment: Experiment, roster: Roster, synthetic: dict[str, Split] | None = None) -> Split | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from fairsilo.core import streams
 from fairsilo.core.answers import EXCHANGE, SAVED, adapt_silo
 from fairsilo.core.files import on_device
-from fairsilo.core.measuring import measure, output_of, read_measure, row_of
+from fairsilo.core.measuring import measure, output_of, read_measure, row_of, tallied
 from fairsilo.core.messages import MODEL, Message, Number, Reply, Request
 from fairsilo.core.method import Method
 from fairsilo.core.needs import parts_in
@@ -29,9 +29,11 @@ from fairsilo.core.task import Measure
 from fairsilo.data.dataset import UNDECIDED, Domain
 from fairsilo.data.federation import divide
 from fairsilo.engine.blueprint import Blueprint, ModelMaker
+from fairsilo.engine.grouping import at_hand, results_in
 from fairsilo.engine.silo_store import memory_of
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods.text import method as method_of
+from fairsilo.protocols import names_of
 from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.seen import Seen, read_seen
 from fairsilo.runs.setup import Objects, as_method, plan_of, read_experiment, refuse_code
@@ -249,6 +251,7 @@ class Trained:
         silo: str | None = None,
         which: str = "best",
         adapt: str | None = None,
+        groups: str | Sequence[str] = (),
     ) -> list[dict[str, Any]]:
         """Loss and metrics of the global model, or of a silo's own one, on all samples of each domain.
 
@@ -257,27 +260,38 @@ class Trained:
             silo: Whose own model is measured; the global one where left out.
             which: A silo's `best` model by its validation data, or its `last`.
             adapt: A test-time adaptation such as `"tent"`; see `adapt`.
+            groups: Columns of the samples, such as `"sex, age"`, by whose values they are measured too.
 
         Returns:
             A row per domain: domain, model, loss, metric (the reported one), samples, metrics, per_class, and `seen`:
             how many of the samples the run trained on or used for validation (None where it kept no record). Where
-            the model is adapted at test time, a second row per domain with model `adapted`.
+            the model is adapted at test time, a second row per domain with model `adapted`. With groups the rows of
+            models that are not adapted have `groups`: column -> value -> samples, metric and metrics.
 
         Raises:
-            FairsiloError: Samples of another shape, no such model, or an adaptation that this model cannot have.
+            FairsiloError: Samples of another shape, no such model or column, or an adaptation that this model cannot
+                have.
         """
         if silo and adapt:
             raise FairsiloError("it is the global model that is adapted at test time; leave out --silo or --adapt")
         method = self._adapting(adapt) if adapt else self.plan.method
+        splits = {name: one if isinstance(one, Split) else one.samples for name, one in domains.items()}
+        columns = names_of(groups)
+        known = {column for split in splits.values() for column in split.attributes}
+        for column in columns:
+            if column not in known:
+                raise FairsiloError(f"the samples have no column {column!r}{nearest(column, known)}")
         rows = []
-        for name, domain in domains.items():
-            split = domain if isinstance(domain, Split) else domain.samples
+        for name, split in splits.items():
             self._check_shape(split.shape)
             data = SiloData(name, name, split, split, split)
             held = self._holding(data, silo, which)
             model = "global" if silo is None else f"{silo} ({self.kept(silo, which)})"
             seen = {"seen": self.seen.count(split) if self.seen else None}
-            rows.append({"domain": name, "model": model, **row_of(measure(held, "test")), **seen})
+            grouped = at_hand(split, columns)
+            found = row_of(held.task.measure(tallied(held, "test", grouped)))
+            by_group = {"groups": results_in(held.task, grouped)} if columns else {}
+            rows.append({"domain": name, "model": model, **found, **by_group, **seen})
             if silo is None and method.owners("adapt"):
                 rows.append({"domain": name, "model": "adapted", **row_of(self._adapted(data, method)), **seen})
         return rows
