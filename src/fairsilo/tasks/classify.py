@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairsilo.core.task import Ending, Measure, Metric
 from fairsilo.tasks.augmentation import augmented, draws
-from fairsilo.tasks.losses import entropies, focal
+from fairsilo.tasks.losses import entropies, focal, shares
 from fairsilo.tasks.options import Options
 
 METRICS = (
@@ -82,6 +82,10 @@ class Classify:
             return F.cross_entropy(prediction, targets, label_smoothing=chosen.smoothing)
         losses, counts = entropies(prediction, targets, chosen.weights, chosen.smoothing)
         return losses.sum() / counts.sum()
+
+    def blended(self, targets: Tensor) -> Tensor:
+        """The share of each class."""
+        return shares(targets, self.classes)
 
     def predicted(self, prediction: Tensor) -> Tensor:
         """Probabilities."""
