@@ -67,6 +67,7 @@ def test_a_comparison_of_errors_is_in_their_unit(tmp_path: Path) -> None:
     )
     page = write_comparison(found.folder).read_text()
     assert "In mae," in page
+    assert "variance, mae²" in page
     assert "In percent" not in page
     assert "mae, mean" in (found.folder / "comparison.tex").read_text()
 

@@ -108,6 +108,7 @@ def fairness(
         "mean_domains": mean(by_domain),
         "std_silos": deviation(values.values(), ddof),
         "std_domains": deviation(by_domain, ddof),
+        "variance_silos": variance(values.values(), ddof),
         "worst": ends[0],
         "best": ends[-1],
         "worst_tenth": worst,
@@ -214,6 +215,8 @@ HEADLINES = ("generalisation", "personalisation", "fairness")
 
 
 AT_HOME = "at_home"  # the mean that belongs to the spread: a spread is never shown without it
+TAILS = ("worst_tenth", "best_tenth")  # over silos, as q-FFL and FFT-GP report them, with the mean and the variance
+VARIANCE = "variance_silos"
 
 
 def judged_fairness(summary: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -223,7 +226,7 @@ def judged_fairness(summary: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def headline(summary: Mapping[str, Any]) -> dict[str, float | None]:
-    """The three numbers of a summary, and the mean over silos that stands beside the third.
+    """The three numbers of a summary, and what stands beside the third: mean, worst and best tenth, variance.
 
     Fairness is the standard deviation over silos of the model that the results are about.
     """
@@ -233,6 +236,7 @@ def headline(summary: Mapping[str, Any]) -> dict[str, float | None]:
         "personalisation": summary["personalisation"]["mean"],
         "fairness": even.get("std_silos"),
         AT_HOME: even.get("mean"),
+        **{key: even.get(key) for key in (*TAILS, VARIANCE)},
     }
 
 
@@ -278,18 +282,19 @@ def compare_cells(methods: Sequence[str], cells: Sequence[Mapping[str, Any]]) ->
     table = []
     for name in methods:
         row: dict[str, Any] = {"method": name, "cells": len(found[name])}
-        for key in (*HEADLINES, AT_HOME):
+        guessing = any(marks["fairness"] for one in (name, first) for marks in guessed[one].values())
+        for key in (*HEADLINES, AT_HOME, *TAILS, VARIANCE):
             values = {place: value for place, numbers in found[name].items() if (value := numbers[key]) is not None}
             others = {place: value for place, numbers in found[first].items() if (value := numbers[key]) is not None}
             pairs = [values[place] - others[place] for place in values if place in others]
-            if key == "fairness" and any(marks[key] for one in (name, first) for marks in guessed[one].values()):
+            if key in ("fairness", VARIANCE) and guessing:
                 pairs = []
             row[key] = {
                 "mean": mean(values.values()) if values else None,
                 "std": deviation(values.values(), 1) if len(values) > 1 else None,
                 "difference": mean(pairs) if pairs and name != first else None,
                 "error": deviation(pairs, 1) / math.sqrt(len(pairs)) if len(pairs) > 1 else None,
-                "at_chance": sum(marks["fairness" if key == AT_HOME else key] for marks in guessed[name].values()),
+                "at_chance": sum(marks.get(key, marks["fairness"]) for marks in guessed[name].values()),
             }
         table.append(row)
     return table

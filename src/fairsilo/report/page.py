@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairsilo.analysis.metrics import summarise
+from fairsilo.analysis.metrics import TAILS, VARIANCE, summarise
 from fairsilo.config import read_yaml
 from fairsilo.core.roster import Roster
 from fairsilo.errors import FairsiloError
@@ -33,7 +33,7 @@ from fairsilo.report.blocks import (
 from fairsilo.report.charts import duration, plain, text
 from fairsilo.report.figures.files import Drawn, figures_in
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
-from fairsilo.report.tables import GUESSED
+from fairsilo.report.tables import GUESSED, squared
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.runs.folder import RunFolder
 
@@ -312,7 +312,9 @@ def fairness(run: Run, baseline: Run | None) -> str:
     count = len({silo["domain"] for silo in known.values()})
     words = f"{kind_of(run)} standard deviation of {own}{possessive} {run.metric} over the {len(known)} silos"
     words += f" ({points(found['std_domains'])} over their {count} domains)" if 1 < count < len(known) else ""
-    worst, best = (choose(known, key=lambda name: float(known[name][about])) for choose in (min, max))
+    # by value, since what is worst depends on the metric's direction
+    worst, best = (min(known, key=lambda name: abs(known[name][about] - found[end])) for end in ("worst", "best"))
+    tails = " and ".join(f"{share(found[key])} in the {key.replace('_', ' ')}" for key in TAILS)
     other = baseline.summary["fairness"][about] if baseline else {}
     guessed = found.get("at_chance") or other.get("at_chance")
     warning = "An even result at chance level is not fair: it is equally bad everywhere."
@@ -327,6 +329,7 @@ def fairness(run: Run, baseline: Run | None) -> str:
         paragraph(warning) if guessed else "",
         paragraph(f"{words}, around their mean; lower is more even"),
         paragraph(f"worst {worst} {share(known[worst][about])}, best {best} {share(known[best][about])}"),
+        paragraph(f"variance {squared(found[VARIANCE])} {unit().squared}; mean {tails} of the silos"),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
@@ -12,6 +12,8 @@ from fairsilo.analysis.metrics import (
     AT_HOME,
     CLUSTERED,
     HEADLINES,
+    TAILS,
+    VARIANCE,
     at_chance,
     by_held_out,
     compare_cells,
@@ -46,6 +48,11 @@ def percent(value: float | None, sign: bool = False) -> str:
     return f"+{shown}" if sign and not shown.startswith("-") else shown
 
 
+def squared(value: float | None) -> str:
+    """A variance, in the square of the unit."""
+    return "-" if value is None else unit().number(value, 2)
+
+
 def _of_run(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapping[str, Any]] | None = None) -> str:
     return str(summary.get("metric", ""))
 
@@ -76,7 +83,12 @@ def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapp
     for key in HEADLINES:
         shown = [_beside_mean(percent(found[key]), key, found[AT_HOME]) for found in numbers]
         cells = [cell for text, marks in zip(shown, guessed, strict=True) for cell in (_marked(text, marks[key]), "")]
-        table.add_row(labels[key], *cells, style="bold", end_section=key == "fairness")
+        table.add_row(labels[key], *cells, style="bold")
+    ends = [" to ".join(percent(found[key]) for key in TAILS) for found in numbers]
+    table.add_row("worst to best tenth of silos, means", *(cell for text in ends for cell in (text, "")))
+    spreads = [squared(found[VARIANCE]) for found in numbers]
+    label = f"variance over silos, {unit().squared}"
+    table.add_row(label, *(cell for text in spreads for cell in (text, "")), end_section=True)
     if any(CLUSTERED in content for _, content in runs):
         cells = [cell for _, content in runs for cell in (percent(content.get(CLUSTERED)), "")]
         table.add_row("clustering accuracy: silos in a cluster of their domain", *cells, end_section=True)
@@ -172,6 +184,20 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     return _explained(table)
 
 
+@in_its_unit(_of_comparison)
+def spread_table(comparison: Mapping[str, Any]) -> Table:
+    """Methods x mean, worst and best tenth, and variance over silos, as q-FFL and FFT-GP report them."""
+    table = Table(title=f"over silos: {unit().word}, mean ± std over runs", title_justify="left")
+    table.add_column("method")
+    for name in ("mean", "worst tenth", "best tenth", f"variance, {unit().squared}"):
+        table.add_column(name, justify="right")
+    for row in compare_cells(comparison["methods"], comparison["cells"]):
+        marked = _in_runs(row[AT_HOME], row["cells"])
+        numbers = [_with_spread(row[key]) for key in (AT_HOME, *TAILS)] + [_with_spread(row[VARIANCE], squared)]
+        table.add_row(escape(row["method"]), numbers[0] + marked, *numbers[1:])
+    return _explained(table)
+
+
 def _in_runs(found: Mapping[str, Any], runs: int) -> str:
     """The mark of chance, and in how many runs."""
     count = found["at_chance"]
@@ -187,9 +213,9 @@ def _clustered(comparison: Mapping[str, Any]) -> dict[str, float]:
     return {method: mean(values) for method, values in found.items()}
 
 
-def _with_spread(found: Mapping[str, Any]) -> str:
-    spread = f" ± {percent(found['std'])}" if found["std"] is not None else ""
-    return percent(found["mean"]) + spread
+def _with_spread(found: Mapping[str, Any], written: Callable[[float | None], str] = percent) -> str:
+    spread = f" ± {written(found['std'])}" if found["std"] is not None else ""
+    return written(found["mean"]) + spread
 
 
 def _difference(found: Mapping[str, Any]) -> str:
@@ -202,6 +228,7 @@ def _difference(found: Mapping[str, Any]) -> str:
 def comparison_csv(comparison: Mapping[str, Any]) -> str:
     """One line per cell, so that any statistic can be recomputed."""
     columns = ["method", "held_out", "seed", *HEADLINES, "fairness_mean", "fairness_chance_level"]
+    columns += [f"fairness_{key}" for key in (*TAILS, VARIANCE)]
     columns += [*(f"{key}_at_chance" for key in HEADLINES), "gap_variance", CLUSTERED, "selection"]
     rows = []
     for cell in comparison["cells"]:
@@ -211,6 +238,7 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
             {key: cell[key] for key in ("method", "held_out", "seed")}
             | {key: numbers[key] for key in HEADLINES}
             | {"fairness_mean": numbers[AT_HOME], "fairness_chance_level": judged_fairness(summary).get("chance")}
+            | {f"fairness_{key}": numbers[key] for key in (*TAILS, VARIANCE)}
             | {f"{key}_at_chance": guessed for key, guessed in at_chance(summary).items()}
             | {"gap_variance": summary["fairness"]["gap_variance"], CLUSTERED: summary.get(CLUSTERED)}
             | {"selection": summary["selection"]}
@@ -225,22 +253,23 @@ def comparison_latex(comparison: Mapping[str, Any]) -> str:
     lines = [
         f"% {unit().word}, mean and standard deviation over "
         f"{len(comparison['held_out'])} held-out domains and {len(comparison['seeds'])} seeds",
-        r"\begin{tabular}{lrrrr}",
+        f"% over silos: mean, standard deviation, means of the worst and best tenth, variance in {unit().squared}",
+        r"\begin{tabular}{lrrrrrrr}",
         r"\toprule",
-        r"Method & Generalisation & Personalisation & Mean over silos & Std over silos \\",
+        r"Method & Generalisation & Personalisation & Mean & Std & Worst tenth & Best tenth & Variance \\",
         r"\midrule",
     ]
-    columns = ("generalisation", "personalisation", AT_HOME, "fairness")
+    columns = ("generalisation", "personalisation", AT_HOME, "fairness", *TAILS)
     for row in rows:
-        cells = [_latex_cell(row[key]) for key in columns]
+        cells = [*(_latex_cell(row[key]) for key in columns), _latex_cell(row[VARIANCE], squared)]
         lines.append(f"{_escaped(row['method'])} & {' & '.join(cells)} \\\\")
     if any(row[key]["at_chance"] for row in rows for key in columns):
         lines.insert(1, r"% \dagger: " + CHANCE.partition(": ")[2].replace("%", r"\%"))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def _latex_cell(found: Mapping[str, Any]) -> str:
-    written = _with_spread(found).replace("±", r"\pm")
+def _latex_cell(found: Mapping[str, Any], how: Callable[[float | None], str] = percent) -> str:
+    written = _with_spread(found, how).replace("±", r"\pm")
     mark = r"^{\dagger}" if found["at_chance"] else ""
     return f"${written}{mark}$"
 

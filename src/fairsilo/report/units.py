@@ -35,8 +35,14 @@ class Unit:
     word: str = "percent"
     points: str = "points"
 
-    def number(self, value: float) -> str:
-        return f"{self.factor * value:.1f}" if self.factor != 1 else f"{value:.4g}"
+    def number(self, value: float, power: int = 1) -> str:
+        """A result or, with power 2, a variance."""
+        return f"{self.factor**power * value:.1f}" if self.factor != 1 else f"{value:.4g}"
+
+    @property
+    def squared(self) -> str:
+        """What variances are in."""
+        return f"{self.word}²"
 
     @property
     def label(self) -> str:
