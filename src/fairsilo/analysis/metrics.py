@@ -124,6 +124,7 @@ def summarise(
     *,
     metric: str = "accuracy",
     higher: bool = True,
+    share: bool | None = None,
     counts: Mapping[str, Sequence[float]] | None = None,
 ) -> dict[str, Any]:
     """The three answers of a run, with the rounds they were read from.
@@ -135,6 +136,7 @@ def summarise(
         ddof: Degrees of freedom taken off in standard deviations over silos and domains.
         higher: Whether more of the metric is better.
         metric: The name of the metric in the rows. Intervals and chance levels are known for `chance.SHARES`.
+        share: Whether the metric is a share, shown in percent; None where that is not known.
         counts: Silo -> samples of each class in its test data, where the rows do not say it.
     """
     if selection in _JUDGES and not _judged(rows, selection):
@@ -158,6 +160,7 @@ def summarise(
     sets = evaluation_sets(rows, metric, counts)
     return {
         "metric": metric,
+        "share": share,
         "selection": selection,
         "rounds": rounds,
         "ddof": ddof,

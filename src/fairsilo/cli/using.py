@@ -79,7 +79,8 @@ def evaluate(
     if as_json:
         show_json(rows)
         return
-    with shown_in(trained.plan.task.reported.name):
+    reported = trained.plan.task.reported
+    with shown_in(reported.name, reported.share):
         show(measures_table(rows))
     for text in dict.fromkeys(filter(None, map(warning, rows))):
         say(text)
@@ -108,7 +109,8 @@ def personalise(
     if as_json:
         show_json(found)
         return
-    with shown_in(trained.plan.task.reported.name):
+    reported = trained.plan.task.reported
+    with shown_in(reported.name, reported.share):
         show(personalised_table(found))
     for one in found:
         say(f"model: {one['model']}")

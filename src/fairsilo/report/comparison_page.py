@@ -25,7 +25,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import cells, document, heads, listed, paragraph, points, ranges, section, table
 from fairsilo.report.charts import signed, text, usable
 from fairsilo.report.page import write_report
-from fairsilo.report.tables import CHANCE, GUESSED, SELECTIONS, comparison_csv, comparison_latex
+from fairsilo.report.tables import CHANCE, GUESSED, SELECTIONS, comparison_csv, comparison_latex, of_comparison
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.runs.comparison import composed
 from fairsilo.runs.folder import RunFolder
@@ -65,11 +65,11 @@ def notes_of(folder: Path, content: Content) -> dict[str, list[str]]:
     return found
 
 
-def _metric_of(content: Content) -> str:
-    return metric(content)
+def _summary_of(content: Content) -> Mapping[str, Any]:
+    return of_comparison(content)
 
 
-@in_its_unit(_metric_of)
+@in_its_unit(_summary_of)
 def page(content: Content) -> str:
     """The whole document."""
     grid = content.get("grid")

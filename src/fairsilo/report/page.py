@@ -69,6 +69,7 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
         int(rules.get("ddof", 0)),
         higher=bool((info.get("metric") or {}).get("higher_is_better", True)),
         metric=str((info.get("metric") or {}).get("name") or rules.get("metric", "accuracy")),
+        share=(info.get("metric") or {}).get("share"),
         counts=Roster.from_dict(info["roster"]).tested if "roster" in info else None,
     )
     named = info.get("method") or (like.config.get("baseline") if like else config.get("method"))
@@ -93,11 +94,11 @@ def usable_row(row: Mapping[str, Any]) -> bool:
     return all(isinstance(row.get(key), int | float) for key in ("round", "metric", "loss"))
 
 
-def _metric_of(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = ()) -> str:
-    return run.metric
+def _summary_of(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = ()) -> Mapping[str, Any]:
+    return run.summary
 
 
-@in_its_unit(_metric_of)
+@in_its_unit(_summary_of)
 def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = ()) -> str:
     """The whole document."""
     title = f"{run.method} against {baseline.method}" if baseline else run.method

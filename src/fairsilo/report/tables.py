@@ -53,12 +53,16 @@ def squared(value: float | None) -> str:
     return "-" if value is None else unit().number(value, 2)
 
 
-def _of_run(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapping[str, Any]] | None = None) -> str:
-    return str(summary.get("metric", ""))
+def _of_run(
+    method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapping[str, Any]] | None = None
+) -> Mapping[str, Any]:
+    return summary
 
 
-def _of_comparison(comparison: Mapping[str, Any]) -> str:
-    return str(comparison["cells"][0]["summary"].get("metric", "")) if comparison["cells"] else ""
+def of_comparison(comparison: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The summary that says which metric a comparison is about: that of its first run."""
+    found: Mapping[str, Any] = comparison["cells"][0]["summary"] if comparison["cells"] else {}
+    return found
 
 
 @in_its_unit(_of_run)
@@ -129,7 +133,7 @@ def _adapted(silo: Mapping[str, Any]) -> str:
     return plain if silo.get("adapted") is None else f"{plain} -> {percent(silo['adapted'])}"
 
 
-@in_its_unit(_of_comparison)
+@in_its_unit(of_comparison)
 def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
     """As papers have it: methods x held-out domains with their mean, one table per headline."""
     tables = []
@@ -156,7 +160,7 @@ def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
     return tables
 
 
-@in_its_unit(_of_comparison)
+@in_its_unit(of_comparison)
 def comparison_table(comparison: Mapping[str, Any]) -> Table:
     """Methods x headlines: mean ± deviation over cells, then the paired difference to the first method."""
     rows = compare_cells(comparison["methods"], comparison["cells"])
@@ -184,7 +188,7 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     return _explained(table)
 
 
-@in_its_unit(_of_comparison)
+@in_its_unit(of_comparison)
 def spread_table(comparison: Mapping[str, Any]) -> Table:
     """Methods x mean, worst and best tenth, and variance over silos, as q-FFL and FFT-GP report them."""
     table = Table(title=f"over silos: {unit().word}, mean ± std over runs", title_justify="left")
@@ -246,7 +250,7 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
     return csv_text(columns, rows)
 
 
-@in_its_unit(_of_comparison)
+@in_its_unit(of_comparison)
 def comparison_latex(comparison: Mapping[str, Any]) -> str:
     """A booktabs table of the means and deviations."""
     rows = compare_cells(comparison["methods"], comparison["cells"])

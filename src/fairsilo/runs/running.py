@@ -206,6 +206,7 @@ def run_one(
     start = start_of(plan.model) if isinstance(plan.model, str) else ""
     notes = [*notes_of(federation), *([start] if start else [])]
     begun, earlier = time.perf_counter(), float(status.get("seconds", 0.0))
+    reported = plan.task.reported
     facts = {
         "id": run_id,
         "objects": status.get("objects", []),
@@ -214,7 +215,7 @@ def run_one(
         "about": method.results,
         "data": roster.name,
         "roster": roster.as_dict(),
-        "metric": {"name": plan.task.reported.name, "higher_is_better": plan.task.reported.higher_is_better},
+        "metric": {"name": reported.name, "higher_is_better": reported.higher_is_better, "share": reported.share},
         "fingerprint": mark,
         "features": prepared.said,
         "notes": notes,
@@ -266,8 +267,16 @@ def _write_summary(
 ) -> dict[str, Any]:
     rules = experiment.evaluate
     reported, about = plan.task.reported, plan.method.results
-    kind = {"metric": reported.name, "higher": reported.higher_is_better, "counts": roster.tested}
-    found = summarise(rows, about, rules.selection, rules.ddof, **kind)  # type: ignore[arg-type]
+    found = summarise(
+        rows,
+        about,
+        rules.selection,
+        rules.ddof,
+        metric=reported.name,
+        higher=reported.higher_is_better,
+        share=reported.share,
+        counts=roster.tested,
+    )
     summary = {**found, **(more or {})}
     run_folder.write_json("summary.json", summary)
     return summary
