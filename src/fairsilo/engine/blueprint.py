@@ -17,7 +17,7 @@ from fairsilo.core import streams
 from fairsilo.core.messages import Request
 from fairsilo.core.method import Method
 from fairsilo.core.needs import Facts
-from fairsilo.core.output import Output, aligned, as_output
+from fairsilo.core.output import Output, aligned, as_output, as_vectors
 from fairsilo.core.roster import Roster
 from fairsilo.core.samples import SiloData
 from fairsilo.core.silo import Memory, Silo, inputs_for
@@ -143,7 +143,7 @@ class Blueprint:
         if len(roster.shape) == 3:
             sizes |= dict(zip(("channels", "height", "width"), roster.shape, strict=True))
         if features is not None:
-            sizes["features"] = features.flatten(1).shape[1]
+            sizes["features"] = as_vectors(features).shape[1]
         without = tuple(member.name for member in roster.silos if not member.validation)
         staged = isinstance(model.module, Staged)
         facts = Facts(
