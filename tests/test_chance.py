@@ -231,6 +231,6 @@ def test_files_hold_the_mean_and_the_mark_too() -> None:
     assert (lines["q-ffl"]["fairness_at_chance"], lines["afl"]["fairness_at_chance"]) == ("True", "False")
     assert float(lines["q-ffl"]["fairness_chance_level"]) == pytest.approx(0.6)
     latex = comparison_latex(content)
-    assert r"q-ffl & $60.0 \pm 0.0^{\dagger}$ & $-$ & $60.0 \pm 0.0^{\dagger}$ & $0.0 \pm 0.0^{\dagger}$ \\" in latex
-    assert r"afl & $85.0 \pm 0.0$ & $-$ & $90.0 \pm 0.0$ & $5.0 \pm 0.0$ \\" in latex
+    assert r"q-ffl & $60.0 \pm 0.0^{\dagger}$ & $-$ & $60.0 \pm 0.0^{\dagger}$ & $0.0 \pm 0.0^{\dagger}$ & " in latex
+    assert r"afl & $85.0 \pm 0.0$ & $-$ & $90.0 \pm 0.0$ & $5.0 \pm 0.0$ & $85.0 \pm 0.0$ & " in latex
     assert r"% \dagger: no better than always naming" in latex

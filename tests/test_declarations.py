@@ -173,7 +173,7 @@ def test_unknown_words_in_a_declaration_are_an_error() -> None:
 
 
 # -------------------------------------------------------------------------------------- screening
-def flaw(one: Sends, value: Any, **sizes: int) -> str | None:
+def flaw(one: Sends, value: Any, **sizes: int | tuple[int, ...]) -> str | None:
     answer = Message({"x": value}, {}) if isinstance(value, Tensor) else Message({}, {"x": value})
     found = flaw_of(answer, [(one,)], LAYOUT, sizes)
     return found and f"{found.kind}: {found.detail}"
@@ -201,6 +201,14 @@ def test_shapes_in_words_are_those_of_the_model_and_the_data() -> None:
     assert flaw(whole, torch.zeros(2, dtype=torch.long)) is None
     for wrong in (torch.float32, torch.complex64, torch.bool):
         assert flaw(whole, torch.zeros(2, dtype=wrong)) == f"malformed: x is of type {wrong}"
+
+
+def test_a_name_may_stand_for_a_whole_shape() -> None:
+    means = Sends("x", shape=("groups", "input"), dtype="float")
+    assert flaw(means, torch.zeros(4, 3, 8, 8), input=(3, 8, 8)) is None
+    assert flaw(means, torch.zeros(4, 5), input=(5,)) is None
+    for wrong in ((4, 3, 8, 7), (4, 3, 8), (0, 3, 8, 8)):
+        assert str(flaw(means, torch.zeros(wrong), input=(3, 8, 8))).endswith("where groupsx3x8x8 was expected")
 
 
 def test_a_free_size_is_the_same_within_a_reply() -> None:

@@ -37,11 +37,14 @@ NUMBERS = dataclasses.replace(
 )
 MASKS = GROUNDS["segment"].federation()
 SETTLED = dataclasses.replace(PEOPLE, settled=("data.test", "data.validation"))
+UNNAMED = dataclasses.replace(PEOPLE, settled=("data.split",))
 PACKED = "data.packed=somewhere"
 
 # what is refused, with the words that say why; and where the same setting does have an effect
 CASES: list[tuple[str, dict[str, Any], list[str], str, dict[str, Any], list[str]]] = [
     ("data.test=0.5", {"federation": SETTLED}, [], "the data name their own test samples", {}, []),
+    ("data.split=random", {"federation": UNNAMED}, [], "the data name no splits", {}, []),
+    ("data.split=order", {"by_hand": True}, [], "given as a Python object", {}, []),
     ("data.validation=0", {"federation": SETTLED}, [], "the data name their own validation samples", {}, []),
     ("data.validation=0.3", {"by_hand": True}, [], "given as a Python object", {}, []),
     ("data.size=32", {"by_hand": True}, [], "given as a Python object", {}, []),

@@ -164,6 +164,7 @@ def test_fairness_over_silos_and_over_domains(ddof: int, silos: float, domains: 
     assert found["std_silos"] == pytest.approx(math.sqrt(silos))
     assert found["std_domains"] == pytest.approx(math.sqrt(domains))
     assert (found["worst"], found["best"]) == (0.3, 0.9)
+    assert found["variance_silos"] == pytest.approx(silos)
     assert (found["worst_tenth"], found["best_tenth"]) == (0.3, 0.9)
 
 
@@ -235,13 +236,14 @@ def test_what_was_not_measured_is_none() -> None:
     assert found["generalisation"]["mean"] is None
     assert found["personalisation"]["mean"] is None
     assert found["fairness"]["gap_variance"] is None
-    assert headline(found) == {"generalisation": None, "personalisation": None, "fairness": 0.0, "at_home": 0.5}
+    beside = {"at_home": 0.5, "worst_tenth": 0.5, "best_tenth": 0.5, "variance_silos": 0.0}
+    assert headline(found) == {"generalisation": None, "personalisation": None, "fairness": 0.0, **beside}
 
 
 def test_a_summary_of_nothing_is_empty() -> None:
     found = summarise([])
     assert (found["rounds"], found["silos"]) == ([], [])
-    assert headline(found) == {"generalisation": None, "personalisation": None, "fairness": None, "at_home": None}
+    assert set(headline(found).values()) == {None}
 
 
 @pytest.mark.parametrize(("about", "spread"), [("global", 0.1), ("personal", 0.2)])

@@ -12,13 +12,17 @@ from torch import Tensor, nn
 import fairsilo
 import tiny
 import tiny_backbones
-from fairsilo.core.output import Output, aligned
+from fairsilo.core.output import Output, aligned, vectors_in
 from fairsilo.core.vectors import FlatModel, Layout
+from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
+from fairsilo.laws.tiny import looped
 from fairsilo.models import registry
 from fairsilo.models.backbones import backbone_network
 from fairsilo.models.efficientnets import SamePadding
 from fairsilo.models.registry import NETWORKS, build
+from fairsilo.runs.replayed import Replayed
+from other_tasks import GROUNDS
 
 # text, classes, channels, a batch
 CASES = {
@@ -204,6 +208,42 @@ def test_maps_are_averaged_for_alignment_and_vectors_stay() -> None:
     vectors = torch.rand(2, 7)
     assert torch.equal(aligned(Output(vectors, vectors)), vectors)
     assert aligned(Output(vectors, torch.rand(2, 3, 4))).shape == (2, 12)
+    assert torch.equal(vectors_in(Output(vectors, maps)), maps.mean((2, 3)))
+
+
+class Unpooled(tiny.TinyNet):
+    """A classifier whose features are maps; the prediction is that of their means."""
+
+    def forward(self, inputs: torch.Tensor) -> Output:
+        found = super().forward(inputs)
+        assert found.features is not None
+        return Output(found.prediction, found.features[:, :, None, None].expand(-1, -1, 2, 3))
+
+
+@pytest.mark.parametrize("how", ["fedproto", "fedproc", "moon", "grace"])
+def test_methods_take_maps_as_their_means_over_the_image(how: str, people: Federation) -> None:
+    """Maps that are constant over the image are as good as vectors: the same numbers, and as much is sent."""
+    vectors, maps = (looped(tiny.plan(how, model=model), people) for model in (tiny.TinyNet, Unpooled))
+    assert vectors.server.sizes["features"] == maps.server.sizes["features"]
+    torch.testing.assert_close(maps.run().vector, vectors.run().vector, rtol=1e-4, atol=1e-5)
+
+
+def test_figures_take_maps_as_their_means_over_the_image(tmp_path: Path) -> None:
+    ground = GROUNDS["segment"]
+    fairsilo.run(
+        method="fedavg",
+        federation=ground.federation(),
+        model=ground.network,
+        out=tmp_path / "run",
+        train={"rounds": 1, "epochs": 1},
+        evaluate={"keep_local": True},
+        engine={"name": "sequential"},
+    )
+    replay = Replayed(tmp_path / "run", federation=ground.federation(), model=ground.network)
+    after = replay.after(1)
+    assert after is not None
+    features, _ = replay.features(after, "a", "test", 5)
+    assert features.shape == (5, 6)  # the six channels of the last map
 
 
 @pytest.mark.parametrize(

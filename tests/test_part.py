@@ -330,6 +330,8 @@ def test_what_a_part_needs_and_does_not_get_is_named() -> None:
         ("moon", Facts(layout, TrainSettings(), "classify", features=False), "the network returns none"),
         ("fedavg-ft", Facts(layout, TrainSettings(), "classify"), "data.server=PATH"),
         ("fednova", Facts(layout, adam, "classify"), "train.optimizer must be sgd"),
+        ("fedmix", Facts(layout, TrainSettings(), "ranking", blends=False), "the task ranking does not say how"),
+        ("fedmix", Facts(layout, TrainSettings(), "next-character", continuous=False), "are codes, which have none"),
         (
             "fedproc",
             Facts(layout, TrainSettings(), "segment"),

@@ -188,6 +188,8 @@ def test_worst_and_best_silo_are_named(tmp_path: Path) -> None:
     worst, best = min(known, key=lambda name: known[name]), max(known, key=lambda name: known[name])
     expected = f"worst {worst} {known[worst] * 100:.1f} %, best {best} {known[best] * 100:.1f} %"
     assert expected in words(card(content, "Fairness"))
+    spread = read_run(tmp_path / "run").summary["fairness"]["global"]["variance_silos"]
+    assert f"variance {spread * 1e4:.1f} percent²; mean" in words(card(content, "Fairness"))
 
 
 def test_difference_to_the_baseline_has_the_right_sign_and_word(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from fairsilo.report.tables import (
     percent,
     predictions_table,
     run_table,
+    spread_table,
 )
 
 
@@ -63,6 +64,8 @@ def test_a_run_is_shown_with_its_three_answers_and_every_silo() -> None:
     assert cells["generalise: global model, unseen domain"][0] == "42.5"
     assert cells["personalise: silos' own models, at home"][0] == "70.0"
     assert cells["fair: std over silos, lower is more even (mean)"][0] == "10.0 (60.0)"
+    assert cells["worst to best tenth of silos, means"][0] == "50.0 to 70.0"
+    assert cells["variance over silos, percent²"][0] == "100.0"
     assert cells["a"] == ["50.0", "60.0"]
     assert cells["b"] == ["70.0", "80.0"]
     assert cells["u (unseen)"] == ["42.5", "-"]
@@ -117,6 +120,25 @@ def test_methods_are_compared_with_paired_differences() -> None:
     assert lines[3][5:] == ["10.0 ± 0.0 (60.0)", "+0.0 ± 0.0"]
 
 
+def test_tails_and_variance_are_a_table_of_their_own() -> None:
+    lines = rendered(spread_table(comparison("fedavg", "faa")))
+    assert lines[1] == ["method", "mean", "worst tenth", "best tenth", "variance, percent²"]
+    assert lines[2] == ["fedavg", "60.0 ± 0.0", "50.0 ± 0.0", "70.0 ± 0.0", "100.0 ± 0.0"]
+
+
+def test_an_error_has_its_variance_in_its_own_unit() -> None:
+    found = {**summary(0.4, 0.5, 0.7), "metric": "mae"}
+    cells = {line[0]: line[1:] for line in rendered(run_table("fedavg", found))}
+    assert cells["variance over silos, mae²"][0] == "0.01"
+
+
+def test_a_variance_that_an_older_summary_lacks_is_a_dash() -> None:
+    found = summary(0.4, 0.5, 0.7)
+    del found["fairness"]["global"]["variance_silos"]
+    cells = {line[0]: line[1:] for line in rendered(run_table("fedavg", found))}
+    assert cells["variance over silos, percent²"][0] == "-"
+
+
 def test_every_cell_is_a_line_of_the_csv() -> None:
     found = comparison("fedavg", "fedprox(mu=0.1) | fedheal")
     lines = list(csv.DictReader(io.StringIO(comparison_csv(found))))
@@ -129,6 +151,9 @@ def test_every_cell_is_a_line_of_the_csv() -> None:
     assert float(lines[0]["personalisation"]) == pytest.approx(0.7)
     assert float(lines[0]["fairness"]) == pytest.approx(0.1)
     assert float(lines[0]["fairness_mean"]) == pytest.approx(0.6)
+    assert float(lines[0]["fairness_worst_tenth"]) == pytest.approx(0.5)
+    assert float(lines[0]["fairness_best_tenth"]) == pytest.approx(0.7)
+    assert float(lines[0]["fairness_variance_silos"]) == pytest.approx(0.01)
     assert lines[0]["fairness_at_chance"] == "False"
     assert lines[0]["gap_variance"] == ""
     assert lines[0]["selection"] == "last"
@@ -136,15 +161,17 @@ def test_every_cell_is_a_line_of_the_csv() -> None:
 
 def test_a_method_with_a_comma_stays_one_column_of_the_csv() -> None:
     lines = list(csv.reader(io.StringIO(comparison_csv(comparison("fedheal(tau=0.4, beta=0.2)")))))
-    assert {len(line) for line in lines} == {14}
+    assert {len(line) for line in lines} == {17}
     assert lines[1][0] == "fedheal(tau=0.4, beta=0.2)"
 
 
 def test_latex_has_a_row_a_method() -> None:
     lines = comparison_latex(comparison("fedavg", "faa")).splitlines()
-    assert r"fedavg & $30.0 \pm 14.1$ & $70.0 \pm 0.0$ & $60.0 \pm 0.0$ & $10.0 \pm 0.0$ \\" in lines
-    assert r"faa & $45.0 \pm 21.2$ & $70.0 \pm 0.0$ & $60.0 \pm 0.0$ & $10.0 \pm 0.0$ \\" in lines
-    assert lines[1] == r"\begin{tabular}{lrrrr}"
+    ends = r"$50.0 \pm 0.0$ & $70.0 \pm 0.0$ & $100.0 \pm 0.0$ \\"
+    assert r"fedavg & $30.0 \pm 14.1$ & $70.0 \pm 0.0$ & $60.0 \pm 0.0$ & $10.0 \pm 0.0$ & " + ends in lines
+    assert r"faa & $45.0 \pm 21.2$ & $70.0 \pm 0.0$ & $60.0 \pm 0.0$ & $10.0 \pm 0.0$ & " + ends in lines
+    assert lines[1].endswith("variance in percent²")
+    assert lines[2] == r"\begin{tabular}{lrrrrrrr}"
     assert lines[-1] == r"\end{tabular}"
 
 

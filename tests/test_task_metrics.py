@@ -259,3 +259,47 @@ def test_equal_targets_have_no_explained_variance() -> None:
 def test_what_is_no_number_is_named() -> None:
     assert "no finite number" in str(Regress().fault(torch.tensor([1.0, math.nan])))
     assert "each sample has one number" in str(Regress().fault(torch.zeros(2, 3)))
+
+
+# ------------------------------------------------------------------------------------------- several targets as one
+BLENDING = [
+    *TASKS,
+    Classify(4, options=Options(smoothing=0.1)),
+    Classify(4, options=Options(weights=(1.0, 2.0, 0.5, 4.0), smoothing=0.1)),
+    Classify(4, options=Options(loss="focal", weights=(1.0, 2.0, 0.5, 4.0), gamma=1.5)),
+    Segment(3, options=Options(loss="dice")),
+    Segment(3, options=Options(loss="cross-entropy", weights=(1.0, 2.0, 0.5), smoothing=0.2)),
+    Regress(options=Options(loss="absolute", offset=3.0, scale=2.0)),
+]
+
+
+@pytest.mark.parametrize("task", BLENDING, ids=lambda task: f"{task.name}-{task.options.loss}")
+def test_a_blend_of_equal_targets_is_that_target(task: Classify | Segment | Regress) -> None:
+    prediction, targets = (one.double() if one.is_floating_point() else one for one in drawn(task))
+    blended = task.blended(torch.stack([targets] * 3, 1))
+    assert blended.shape == prediction.shape
+    torch.testing.assert_close(task.loss(prediction, blended), task.loss(prediction, targets))
+
+
+def test_shares_of_classes_by_hand() -> None:
+    shares = Classify(3).blended(torch.tensor([[0, 0, 1, 2], [2, 2, 2, 2]]))
+    assert shares.tolist() == [[0.5, 0.25, 0.25], [0, 0, 1]]
+    maps = Segment(2).blended(torch.tensor([[[[0, 1]], [[1, 1]]]], dtype=torch.uint8))
+    assert maps.tolist() == [[[[0.5, 0.0]], [[0.5, 1.0]]]]
+    assert Regress().blended(torch.tensor([[1, 2], [5, 6]])).tolist() == [[1.5], [5.5]]
+
+
+def test_losses_of_shares_by_hand() -> None:
+    likely = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.2, 0.6]], dtype=torch.float64)
+    shares = torch.tensor([[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    weights = (1.0, 2.0, 4.0)
+    surprise, heavy = -likely.log(), torch.tensor(weights, dtype=torch.float64)
+    weighted = Classify(3, options=Options(weights=weights)).loss(likely.log(), shares)
+    torch.testing.assert_close(weighted, (heavy * shares * surprise).sum() / (heavy * shares).sum())
+    focal = Classify(3, options=Options(loss="focal", weights=weights, gamma=2.0)).loss(likely.log(), shares)
+    torch.testing.assert_close(focal, (heavy * shares * (1 - likely).square() * surprise).sum() / 2)
+    dice = Segment(3, options=Options(loss="dice")).loss(likely.log().T[None, :, None], shares.T[None, :, None])
+    areas = 2 * (likely * shares).sum(0) / (likely.sum(0) + shares.sum(0))
+    assert float(dice) == pytest.approx(1 - float(areas.mean()), abs=1e-5)
+    squared = Regress(options=Options(offset=1.0, scale=2.0)).loss(torch.tensor([[0.5]]), torch.tensor([[4.0]]))
+    assert float(squared) == 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import torch
 from torch import nn
 
 import fairsilo
+from fairsilo.core.task import Measure, Metric
 from fairsilo.report.comparison_page import write_comparison
+from fairsilo.report.page import write_report
 from fairsilo.report.tables import run_table
+from fairsilo.tasks.regress import Regress
 from other_tasks import GROUNDS
 
 
@@ -68,8 +72,46 @@ def test_a_comparison_of_errors_is_in_their_unit(tmp_path: Path) -> None:
     )
     page = write_comparison(found.folder).read_text()
     assert "In mae," in page
+    assert "variance, mae²" in page
     assert "In percent" not in page
     assert "mae, mean" in (found.folder / "comparison.tex").read_text()
+
+
+class Distances(Regress):
+    """A task of another package, whose metric no table of fairsilo knows."""
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return (Metric("mean-distance", "in millimetres", False, share=False),)
+
+    @property
+    def reported(self) -> Metric:
+        return self.metrics[0]
+
+    def measure(self, tally: torch.Tensor) -> Measure:
+        found = Regress().measure(tally)
+        return Measure(found.loss, found.metric, found.samples, {"mean-distance": found.metric})
+
+
+def test_a_metric_of_another_package_is_shown_in_its_unit(tmp_path: Path) -> None:
+    ground = GROUNDS["regress"]
+    people = dataclasses.replace(ground.federation(), task="test_task_runs:Distances")
+    run = fairsilo.run(
+        method="fedavg",
+        federation=people,
+        model=ground.network,
+        out=tmp_path / "run",
+        train={"rounds": 1, "epochs": 1, "lr": 0.01},
+        engine={"name": "sequential"},
+    )
+    told = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert told["metric"] == {"name": "mean-distance", "higher_is_better": False, "share": False}
+    assert f"{run.summary['generalisation']['mean']:.4g}<" in (tmp_path / "run" / "report.html").read_text()
+    assert str(run_table(run.method, run.summary).title).startswith("fedavg — mean distance; ")
+    # a folder of an older version does not say it, and keeps being shown in percent
+    del told["metric"]["share"]
+    (tmp_path / "run" / "run.json").write_text(json.dumps(told))
+    assert f"{100 * run.summary['generalisation']['mean']:.1f}\u00a0%" in write_report(tmp_path / "run").read_text()
 
 
 class Wrong(nn.Module):

@@ -212,6 +212,14 @@ def run_brightness(folder: Path, task: Any, augment: str = "none") -> tuple[list
     return loop.run().rows, loop
 
 
+def test_a_task_that_does_not_blend_targets_has_no_fedmix(brightness: Task) -> None:
+    silo = SiloData("a", "a", *(Split(*pictures(16, seed)) for seed in range(3)))
+    roster = Federation("bright", (), (silo,), task="brightness").roster
+    Blueprint(method("fedavg"), Linear, brightness, 2, TrainSettings(), 0).check(roster, server_data=False)
+    with pytest.raises(FairsiloError, match=r"averages targets, and the task brightness does not say how; give it the"):
+        Blueprint(method("fedmix"), Linear, brightness, 2, TrainSettings(), 0).check(roster, server_data=False)
+
+
 def found(rows: list[dict[str, Any]], silo: str, model: str, split: str) -> list[float]:
     return [row["metric"] for row in rows if (row["silo"], row["model"], row["split"]) == (silo, model, split)]
 

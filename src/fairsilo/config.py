@@ -47,8 +47,8 @@ class DataSettings:
     )
     protocol: str | None = setting(
         None,
-        "a paper's division of its data: sets what of held_out, domains, silos_per_domain, share, dif, validation and "
-        "test is left at its default",
+        "a paper's division of its data: sets what of held_out, domains, silos_per_domain, share, dif, validation, "
+        "test and split is left at its default",
         choices=PROTOCOLS,
     )
     held_out: str | None = setting(
@@ -67,6 +67,12 @@ class DataSettings:
     )
     validation: float = setting(0.15, "share of a silo's training samples kept for validation", low=0, high=0.9)
     test: float = setting(0.2, "share of a domain kept for testing, where the data do not say", low=0, high=0.9)
+    split: str = setting(
+        "auto",
+        "what is tested on; auto: what the data say, else a share of each class at random; random: the latter always; "
+        "order: the last of every ten samples in the order of their files' names",
+        choices=("auto", "random", "order"),
+    )
     server: str | None = setting(None, "images given to the server (a folder or packed files)")
     synthetic: str | None = setting(
         None,

@@ -12,7 +12,14 @@ from fairsilo.errors import FairsiloError
 # What papers do with their data, as settings.
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "fedheal-digits": {"held_out": "-", "silos_per_domain": 5, "share": "0.01", "validation": 0.0},
-    "fedheal-office": {"held_out": "-", "silos_per_domain": 5, "share": "0.1", "validation": 0.0, "test": 0.2},
+    "fedheal-office": {
+        "held_out": "-",
+        "silos_per_domain": 5,
+        "share": "0.1",
+        "validation": 0.0,
+        "test": 0.2,
+        "split": "order",
+    },
     "fedgcr": {"held_out": "-", "dif": 10.0},
     "domainbed-80-20": {"test": 0.2},
     "domainbed-90-10": {"test": 0.1},

@@ -298,7 +298,7 @@ def test_parquet_of_the_hub(tmp_path: Path) -> None:
     assert found.domains["photo"].samples.inputs[:, 0, 0, 0].tolist() == [10, 30]
     assert found.domains["photo"].split.tolist() == [UNDECIDED] * 2
     write_parquet(root / "data" / "test-00000-of-00001.parquet", [(40, 1, "photo")], names)
-    assert load(name="pacs", root=str(tmp_path)).domains["photo"].split.tolist() == [2, 0, 0]
+    assert load(name="pacs", root=str(tmp_path)).domains["photo"].split.tolist() == [0, 0, 2]
     write_parquet(root / "data" / "test-00000-of-00001.parquet", [(40, 2, "photo")], names)
     with pytest.raises(FairsiloError, match=r"row 0 of .*test-00000-of-00001\.parquet has label 2"):
         load(name="pacs", root=str(tmp_path))

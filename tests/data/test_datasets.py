@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import os
@@ -16,13 +17,15 @@ from pictures import picture
 
 from fairsilo.config import experiment
 from fairsilo.data import all_datasets, datasets, load
-from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, Dataset
+from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset
 from fairsilo.data.dermoscopy import age_group
 from fairsilo.data.federation import federate
 from fairsilo.data.packed import write_packed
+from fairsilo.data.prepared import read_prepared, write_prepared
 from fairsilo.data.text import LENGTH, VOCABULARY
 from fairsilo.errors import FairsiloError
 from fairsilo.runs import compare
+from fairsilo.runs.setup import federation_of
 from fairsilo.tasks.classify import Classify
 from fairsilo.tasks.registry import TASKS
 
@@ -448,6 +451,114 @@ def test_roles_become_silos_of_windows(tmp_path: Path, monkeypatch: pytest.Monke
     assert made.roster.shape == (LENGTH,)
 
 
+# ------------------------------------------------------------------------------------- splits by lists and by order
+OFFICIAL = "Train val splits and h5py files pre-read"
+
+
+def kfold(folder: Path, domain: str, **lists: list[str]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, files in lists.items():
+        lines = [f"{domain}/{file} {1 + file.startswith('elephant')}\n" for file in files]
+        (folder / f"{domain}_{name}_kfold.txt").write_text("".join(lines))
+
+
+def pacs(root: Path) -> Path:
+    for domain in ("photo", "sketch"):
+        for number in range(4):
+            save(root / "PACS" / domain / ("dog" if number < 2 else "elephant") / f"{number}.png", number)
+    return root / "PACS"
+
+
+@pytest.mark.parametrize("place", [".", "splits", OFFICIAL, f"../{OFFICIAL}"])
+def test_pacs_is_split_by_its_lists_wherever_they_lie(tmp_path: Path, place: str) -> None:
+    folder = pacs(tmp_path)
+    every = ["dog/0.png", "dog/1.png", "elephant/2.png", "elephant/3.png"]
+    kfold(folder / place, "photo", train=[every[3], every[0]], crossval=[every[1]], test=every)
+    found = load(name="pacs", root=str(tmp_path))
+    assert found.domains["photo"].split.tolist() == [TRAIN, VALIDATION, TEST, TRAIN]
+    assert found.domains["sketch"].split.tolist() == [UNDECIDED] * 4
+    assert found.domains["photo"].names == tuple(every)
+
+
+def test_the_official_lists_leave_silos_without_a_test_and_the_held_out_domain_whole(tmp_path: Path) -> None:
+    folder = pacs(tmp_path)
+    every = ["dog/0.png", "dog/1.png", "elephant/2.png", "elephant/3.png"]
+    for domain in ("photo", "sketch"):
+        kfold(folder, domain, train=every[1:], crossval=every[:1], test=every)
+    found = load(name="pacs", root=str(tmp_path))
+    made = federate(found, held_out="sketch")
+    assert [len(made["photo"].split(name)) for name in ("train", "validation", "test")] == [3, 1, 0]
+    assert len(made["sketch"].test) == 4
+    assert made.settled == ("data.test", "data.validation")
+    without = federate(found, held_out="sketch", split="random", test=0.5, validation=0)
+    assert [len(without["photo"].split(name)) for name in ("train", "validation", "test")] == [2, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("listed", "sentence"),
+    [(["dog/0.png"], "do not name photo/dog/1.png, which is there"), (["dog/9.png"], "name photo/dog/9.png")],
+)
+def test_lists_that_do_not_fit_the_folder_are_refused(tmp_path: Path, listed: list[str], sentence: str) -> None:
+    folder = pacs(tmp_path)
+    every = ["dog/0.png", "dog/1.png", "elephant/2.png", "elephant/3.png"]
+    kfold(folder, "photo", train=listed if "9" not in listed[0] else [*every, *listed])
+    with pytest.raises(FairsiloError, match=sentence):
+        load(name="pacs", root=str(tmp_path))
+
+
+def office(root: Path) -> None:
+    """Thirteen images of a domain; names that sort otherwise as text than as paths: `back/` comes before `back-up/`."""
+    for domain in ("amazon", "webcam"):
+        for number in range(13):
+            label = "back" if number < 7 else "back-up"
+            save(root / "office_caltech_10" / domain / label / f"{number:02d}.png", number)
+
+
+def test_fedheal_tests_the_last_two_of_every_ten_files(tmp_path: Path) -> None:
+    office(tmp_path)
+    data = {"name": "office-caltech-10", "root": str(tmp_path), "protocol": "fedheal-office"}
+    made = federation_of(experiment({"data": {**data, "silos_per_domain": 2, "share": "0.5"}}))
+    for domain in ("amazon", "webcam"):
+        one, other = made[f"{domain}-1"], made[f"{domain}-2"]
+        assert one.test.inputs[:, 0, 0, 0].tolist() == [8, 9]
+        trained = [*one.train.inputs[:, 0, 0, 0].tolist(), *other.train.inputs[:, 0, 0, 0].tolist()]
+        assert len(one.train) == 5  # int(0.5 * 11)
+        assert set(trained) < set(range(13)) - {8, 9}
+        assert len(set(trained)) == 10
+
+
+def test_the_order_of_names_survives_packing_and_preparing(tmp_path: Path) -> None:
+    office(tmp_path)
+    found = load(name="office-caltech-10", root=str(tmp_path))
+    shuffled = torch.randperm(13, generator=torch.Generator().manual_seed(0)).tolist()
+    mixed = {}
+    for name, domain in found.domains.items():
+        assert domain.names is not None
+        names = tuple(domain.names[index] for index in shuffled)
+        inputs, targets = domain.samples.take(shuffled)
+        mixed[name] = dataclasses.replace(domain, inputs=inputs, targets=targets, names=names)
+    mixed_up = dataclasses.replace(found, domains=mixed)
+    write_packed(mixed_up, tmp_path / "packed")
+    write_prepared(mixed_up, tmp_path / "prepared")
+    for again in (load(packed=str(tmp_path / "packed")), read_prepared(tmp_path / "prepared")):
+        assert again.domains["amazon"].names == mixed["amazon"].names
+        made = federate(again, held_out="-", split="order")
+        assert sorted(made["amazon"].test.inputs[:, 0, 0, 0].tolist()) == [8, 9]
+
+
+def test_what_cannot_be_split_in_order_is_refused(tmp_path: Path) -> None:
+    office(tmp_path)
+    found = load(name="office-caltech-10", root=str(tmp_path))
+    with pytest.raises(FairsiloError, match=r"data\.test is 0\.25; with data\.split=order it counts in tenths"):
+        federate(found, split="order", test=0.25)
+    tied = dataclasses.replace(found.domains["amazon"], group=torch.arange(13) // 2)
+    grouped = dataclasses.replace(found, domains={**found.domains, "amazon": tied})
+    with pytest.raises(FairsiloError, match="some of domain 'amazon' belong together"):
+        federate(grouped, split="order")
+    assert federate(found, split="order").settled == ()
+    assert federate(found, split="random").settled == ("data.split",)
+
+
 # ------------------------------------------------------------------------------------------------------ what is at hand
 @needs_shared
 @pytest.mark.parametrize(
@@ -471,3 +582,14 @@ def test_shared_roles_are_31() -> None:
     assert len(found.domains) == 31
     inputs, _ = next(iter(found.domains.values())).samples.take(torch.arange(4))
     assert inputs.shape == (4, LENGTH)
+
+
+@needs_shared
+def test_fedheal_s_office_has_the_papers_sizes() -> None:
+    data = {"name": "office-caltech-10", "root": str(SHARED), "size": 16, "protocol": "fedheal-office"}
+    made = federation_of(experiment({"data": data}))
+    expected = {"amazon": (76, 190), "caltech": (89, 224), "dslr": (12, 30), "webcam": (23, 58)}
+    assert len(made.silos) == 20
+    for silo in made.silos:
+        assert (len(silo.train), len(silo.test)) == expected[silo.domain]
+        assert not len(silo.validation)

@@ -372,7 +372,8 @@ def fedmix_loss(case: Case) -> Pairs:
     scaled = ((1 - given["lambda"]) * number(given["x"])).requires_grad_(True)
     prediction = F.linear(scaled, number(given["W"]))
     loss = F.cross_entropy(prediction, torch.tensor(given["y"]))
-    terms = mixing_terms(loss, prediction, scaled, number(given["x_mean"]), number(given["y_mean"]), given["lambda"])
+    blended = Classify(prediction.shape[1]).loss(prediction, number(given["y_mean"]))
+    terms = mixing_terms(loss, blended, scaled, number(given["x_mean"]), given["lambda"])
     for key, term in zip(("l1", "l2", "l3"), terms, strict=True):
         yield key, term.detach(), expected[key]
     yield "total", sum(term.detach() for term in terms), expected["total"]

@@ -116,6 +116,7 @@ def fairness(
         "mean_domains": mean(by_domain),
         "std_silos": deviation(values.values(), ddof),
         "std_domains": deviation(by_domain, ddof),
+        "variance_silos": variance(values.values(), ddof),
         "worst": ends[0],
         "best": ends[-1],
         "worst_tenth": worst,
@@ -131,7 +132,7 @@ def summarise(
     *,
     metric: str = "accuracy",
     higher: bool = True,
-    share: bool = True,
+    share: bool | None = None,
     counts: Mapping[str, Sequence[float]] | None = None,
 ) -> dict[str, Any]:
     """The three answers of a run, with the rounds they were read from.
@@ -144,7 +145,7 @@ def summarise(
         higher: Whether more of the metric is better.
         metric: The name of the metric in the rows. Chance levels are known for `chance.SHARES`; intervals too, and for
             all metrics whose standard errors are in the rows.
-        share: Whether the metric lies between 0 and 1.
+        share: Whether the metric lies between 0 and 1, and is shown in percent; None where that is not known.
         counts: Silo -> samples of each class in its test data, where the rows do not say it.
     """
     if selection in _JUDGES and not _judged(rows, selection):
@@ -165,11 +166,12 @@ def summarise(
     outside_recent = [mean(found[silo] for silo in outside if silo in found) for found in by_round]
     outside_recent = [value for value in outside_recent if not math.isnan(value)]
     samples = {row["silo"]: row["samples"] for row in rows if row["split"] == "test"}
-    judge = Judge(evaluation_sets(rows, metric, counts), domain_of, share)
+    judge = Judge(evaluation_sets(rows, metric, counts), domain_of, share is not False)
     errors = {model: errors_of(rows, rounds, model, metric) for model in ("global", "adapted", "personal")}
     unadapted = {silo: error for silo, error in errors["global"].items() if silo not in adapted}
     return {
         "metric": metric,
+        "share": share,
         "selection": selection,
         "rounds": rounds,
         "ddof": ddof,
@@ -232,6 +234,8 @@ HEADLINES = ("generalisation", "personalisation", "fairness")
 
 
 AT_HOME = "at_home"  # the mean that belongs to the spread: a spread is never shown without it
+TAILS = ("worst_tenth", "best_tenth")  # over silos, as q-FFL and FFT-GP report them, with the mean and the variance
+VARIANCE = "variance_silos"
 
 
 def judged_fairness(summary: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -241,7 +245,7 @@ def judged_fairness(summary: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def headline(summary: Mapping[str, Any]) -> dict[str, float | None]:
-    """The three numbers of a summary, and the mean over silos that stands beside the third.
+    """The three numbers of a summary, and what stands beside the third: mean, worst and best tenth, variance.
 
     Fairness is the standard deviation over silos of the model that the results are about.
     """
@@ -251,6 +255,7 @@ def headline(summary: Mapping[str, Any]) -> dict[str, float | None]:
         "personalisation": summary["personalisation"]["mean"],
         "fairness": even.get("std_silos"),
         AT_HOME: even.get("mean"),
+        **{key: even.get(key) for key in (*TAILS, VARIANCE)},
     }
 
 
@@ -296,18 +301,19 @@ def compare_cells(methods: Sequence[str], cells: Sequence[Mapping[str, Any]]) ->
     table = []
     for name in methods:
         row: dict[str, Any] = {"method": name, "cells": len(found[name])}
-        for key in (*HEADLINES, AT_HOME):
+        guessing = any(marks["fairness"] for one in (name, first) for marks in guessed[one].values())
+        for key in (*HEADLINES, AT_HOME, *TAILS, VARIANCE):
             values = {place: value for place, numbers in found[name].items() if (value := numbers[key]) is not None}
             others = {place: value for place, numbers in found[first].items() if (value := numbers[key]) is not None}
             pairs = [values[place] - others[place] for place in values if place in others]
-            if key == "fairness" and any(marks[key] for one in (name, first) for marks in guessed[one].values()):
+            if key in ("fairness", VARIANCE) and guessing:
                 pairs = []
             row[key] = {
                 "mean": mean(values.values()) if values else None,
                 "std": deviation(values.values(), 1) if len(values) > 1 else None,
                 "difference": mean(pairs) if pairs and name != first else None,
                 "error": deviation(pairs, 1) / math.sqrt(len(pairs)) if len(pairs) > 1 else None,
-                "at_chance": sum(marks["fairness" if key == AT_HOME else key] for marks in guessed[name].values()),
+                "at_chance": sum(marks.get(key, marks["fairness"]) for marks in guessed[name].values()),
             }
         table.append(row)
     return table

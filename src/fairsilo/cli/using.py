@@ -82,7 +82,8 @@ def evaluate(
     if as_json:
         show_json(rows)
         return
-    with shown_in(trained.plan.task.reported.name):
+    reported = trained.plan.task.reported
+    with shown_in(reported.name, reported.share):
         show(measures_table(rows))
         if groups:
             show(measured_table(rows))
@@ -113,7 +114,8 @@ def personalise(
     if as_json:
         show_json(found)
         return
-    with shown_in(trained.plan.task.reported.name):
+    reported = trained.plan.task.reported
+    with shown_in(reported.name, reported.share):
         show(personalised_table(found))
     for one in found:
         say(f"model: {one['model']}")

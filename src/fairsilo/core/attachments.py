@@ -19,6 +19,7 @@ from fairsilo.core.task import Task
 from fairsilo.core.vectors import Layout
 
 Shape = str | tuple[int | str, ...]
+Sizes = Mapping[str, int | tuple[int, ...]]  # by name; some names stand for a whole shape
 NUMBER, SHARED, PARAMETERS, WIRE = "number", "shared", "parameters", "wire"
 _STRETCHES = (SHARED, PARAMETERS, WIRE)
 _DTYPES = ("model", "float", "float64", "int")
@@ -35,7 +36,8 @@ class Sends:
         shape: `number`; a range of the model's vector (`shared`: its shared trainable tensors, `parameters`: all
             trainable tensors that are sent, `wire`: everything that is sent); or a tuple of sizes. A size is a number
             or a name: `classes`, `features`, `channels`, `height`, `width`, `synthetic`, `tally`, or one that the
-            part's `sizes` gives. A name without a size is free, and has one size within a reply.
+            part's `sizes` gives; `input` and `prediction` stand for all sizes of what the network sees of a sample and
+            of what it makes of it. A name without a size is free, and has one size within a reply.
         dtype: `model`, the model's own; `float`, any floating point; `float64`; `int`.
         per: What the server uses: each silo's own (`silo`), or a `mean` or `sum` over the silos.
         exchange: The exchange that carries it: `train`, `share`, `probe`; anything else is outside the rounds.
@@ -151,15 +153,16 @@ class Declaring(Protocol):
     def sends(self) -> tuple[Sends, ...]: ...
 
 
-def extents(one: Sends, layout: Layout, sizes: Mapping[str, int]) -> tuple[int | str, ...]:
+def extents(one: Sends, layout: Layout, sizes: Sizes) -> tuple[int | str, ...]:
     """The shape of an attachment; a size that is not known stays a name."""
     if isinstance(one.shape, tuple):
-        return tuple(sizes.get(size, size) if isinstance(size, str) else size for size in one.shape)
+        known = [sizes.get(size, size) if isinstance(size, str) else size for size in one.shape]
+        return tuple(size for some in known for size in (some if isinstance(some, tuple) else (some,)))
     lengths = {SHARED: layout.shared, PARAMETERS: layout.parameters, WIRE: layout.size}
     return () if one.is_number else (lengths[one.shape],)
 
 
-def bytes_of(groups: Iterable[Group], layout: Layout, sizes: Mapping[str, int]) -> int:
+def bytes_of(groups: Iterable[Group], layout: Layout, sizes: Sizes) -> int:
     """How large a reply is, as far as its sizes are known; what is optional counts as sent."""
     width = torch.empty((), dtype=layout.dtype).element_size()
     total = 0

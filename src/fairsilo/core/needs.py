@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from fairsilo.config import TrainSettings
+from fairsilo.core.attachments import Sizes
 from fairsilo.core.vectors import Layout
 
 PART = "part:"  # before the name of another part that must be in the method too
@@ -27,8 +28,10 @@ class Facts:
     server_data: bool = False
     staged: bool = False
     synthetic: bool = False
-    sizes: dict[str, int] = field(default_factory=dict)  # by name, of what silos send: classes, features, ...
+    sizes: Sizes = field(default_factory=dict)  # by name, of what silos send: classes, features, ...
     trained_alignment: bool = True  # what alignment compares depends on something that is trained
+    blends: bool = True  # the task says what stands for several targets at once
+    continuous: bool = True  # inputs are no codes, such as characters
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,15 @@ NEEDS = {
     "input-gradients": Need(
         lambda facts: not facts.staged,
         "{part} needs gradients of the inputs, and the first stage of the network is frozen",
+    ),
+    "continuous-inputs": Need(
+        lambda facts: facts.continuous,
+        "{part} needs gradients of the inputs, and those of the task {task} are codes, which have none",
+    ),
+    "blended-targets": Need(
+        lambda facts: facts.blends,
+        "{part} averages targets, and the task {task} does not say how; give it the method `blended` "
+        "(fairsilo.core.task.Blending)",
     ),
     "synthetic-images": Need(
         lambda facts: facts.synthetic,

@@ -14,7 +14,7 @@ class Output(NamedTuple):
 
     Attributes:
         prediction: B x classes for classification (logits); in general what the task's loss takes.
-        features: B x anything, or None.
+        features: B x anything, or None. `as_vectors` says what stands for them where one vector per sample is needed.
         extra: Anything else, such as a dictionary: `aligned` holds what alignment compares instead of the features,
             `attention` the weights of the silos' adapters (FedAG).
 
@@ -37,16 +37,25 @@ def features_in(output: Output) -> Tensor:
     return output.features
 
 
+def as_vectors(features: Tensor) -> Tensor:
+    """Features as one vector per sample (B x features): of maps (B x channels x H x W) the mean of each channel."""
+    return features.flatten(2).mean(2) if features.dim() > 3 else features.flatten(1)
+
+
+def vectors_in(output: Output) -> Tensor:
+    """The features of a network that is known to return them, as one vector per sample."""
+    return as_vectors(features_in(output))
+
+
 def aligned(output: Output) -> Tensor:
     """What alignment compares between models (B x features): the network's features, or what it names instead.
 
-    PromptFL names the classes' text features, since its image features never change. Of maps (B x channels x H x W) it
-    is the mean of each channel.
+    PromptFL names the classes' text features, since its image features never change.
     """
     extra = output.extra if isinstance(output.extra, dict) else {}
     features: Tensor | None = extra.get("aligned", output.features)
     assert features is not None
-    return features.flatten(2).mean(2) if features.dim() > 3 else features.flatten(1)
+    return as_vectors(features)
 
 
 def as_output(result: Any) -> Output:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings
-from fairsilo.core.attachments import Sends
+from fairsilo.core.attachments import Sends, Sizes
 from fairsilo.core.messages import Message
 from fairsilo.core.needs import check_names
 from fairsilo.core.output import Output
@@ -132,7 +132,7 @@ class Part:
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         """Raise FairsiloError where this part makes no sense, or has no effect, with this model and training."""
 
-    def sizes(self, known: Mapping[str, int]) -> dict[str, int]:
+    def sizes(self, known: Sizes) -> dict[str, int]:
         """Sizes that the shapes of its attachments name (`Sends`), computed from those of model and data."""
         return {}
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fairsilo.core.attachments import Group, Sends, expected, extents
+from fairsilo.core.attachments import Group, Sends, Sizes, expected, extents
 from fairsilo.core.messages import Failure, Message, Reply
 from fairsilo.core.server import Server
 from fairsilo.core.vectors import Layout
@@ -35,7 +35,7 @@ def screened(kind: str, messages: Mapping[str, Message], replies: Iterable[Reply
         del reply  # an update is as large as the model: free it before the next one is made
 
 
-def flaw_of(answer: Message, groups: Iterable[Group], layout: Layout, sizes: Mapping[str, int]) -> Failure | None:
+def flaw_of(answer: Message, groups: Iterable[Group], layout: Layout, sizes: Sizes) -> Failure | None:
     """The first thing that is wrong with a reply; None where nothing is."""
     found = dict(sizes)  # and the free sizes, as this reply has them
     known: set[str] = set()
@@ -67,7 +67,9 @@ def _number_flaw(one: Sends, answer: Message) -> Failure | None:
     return None
 
 
-def _tensor_flaw(one: Sends, answer: Message, layout: Layout, sizes: dict[str, int]) -> Failure | None:
+def _tensor_flaw(
+    one: Sends, answer: Message, layout: Layout, sizes: dict[str, int | tuple[int, ...]]
+) -> Failure | None:
     tensor = answer.tensors.get(one.name)
     if not isinstance(tensor, Tensor):
         return Failure("malformed", f"did not send the tensor {one.name}")
@@ -84,16 +86,15 @@ def _tensor_flaw(one: Sends, answer: Message, layout: Layout, sizes: dict[str, i
     return None
 
 
-def _fits(shape: tuple[int, ...], wanted: tuple[int | str, ...], sizes: dict[str, int]) -> bool:
+def _fits(shape: tuple[int, ...], wanted: tuple[int | str, ...], sizes: dict[str, int | tuple[int, ...]]) -> bool:
     """Whether a shape is the wanted one; a free size takes the value it first has, which must not be 0."""
     if len(shape) != len(wanted):
         return False
     for have, size in zip(shape, wanted, strict=True):
         if isinstance(size, str):
-            size = sizes.setdefault(size, have)
-            if not have:
+            if not have or sizes.setdefault(size, have) != have:
                 return False
-        if have != size:
+        elif have != size:
             return False
     return True
 

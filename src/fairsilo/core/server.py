@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fairsilo.config import TrainSettings
 from fairsilo.core import streams
+from fairsilo.core.attachments import Sizes
 from fairsilo.core.hooks import Hooks
 from fairsilo.core.messages import Message, Reply
 from fairsilo.core.samples import Split
@@ -79,10 +80,10 @@ class Server:
         default_factory=dict
     )  # silo -> labelled images in its style, made by a generator
     task: Task | None = None
-    sizes: dict[str, int] = field(default_factory=dict)  # by name: classes, features, channels, height, width
+    sizes: Sizes = field(default_factory=dict)  # by name: classes, features, channels, height, width, input, ...
     network: Callable[[], FlatModel] | None = None  # makes the silos' network, for parts that train on the server
 
-    def sizes_for(self, silo: str) -> dict[str, int]:
+    def sizes_for(self, silo: str) -> Sizes:
         """The named sizes of what a silo sends: of model and data, of its synthetic images, and those of parts."""
         sizes = dict(self.sizes)
         if silo in self.synthetic:

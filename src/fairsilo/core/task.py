@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import torch
 from torch import Tensor
@@ -142,3 +142,18 @@ class Task(Protocol):
     def caption(self, target: Tensor, classes: Sequence[str]) -> str:
         """What is written beside an example in a report, from its target and the names of the classes."""
         ...
+
+
+class Blending(Task, Protocol):
+    """A task that says what stands for several targets at once: methods that average samples (FedMix) need it."""
+
+    def blended(self, targets: Tensor) -> Tensor:
+        """Of groups of targets (groups x members x ...) one for each, of the shape of a network's prediction.
+
+        `loss` takes what this returns in place of targets. Of classes it is the share of each.
+        """
+        ...
+
+
+def blends(task: Task) -> TypeGuard[Blending]:
+    return callable(getattr(task, "blended", None))

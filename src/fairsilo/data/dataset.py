@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from fairsilo.core.samples import Split, Storage
@@ -20,7 +21,8 @@ class Domain:
 
     `split` says TRAIN, VALIDATION, TEST or UNDECIDED per sample; `group` ties samples that must stay in one
     split (several renderings of one original, images of one patient); `silo` names the holder of each sample,
-    if known; `attributes` say what else is known of it (column -> a value per sample, such as sex or scanner).
+    if known; `attributes` say what else is known of it (column -> a value per sample, such as sex or scanner); `names`
+    are those of the files, as class/file, where samples come from files.
     """
 
     name: str
@@ -30,10 +32,11 @@ class Domain:
     group: Tensor | None = None  # int64, N
     silo: tuple[str, ...] | None = None
     attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         count = len(self.targets)
-        columns = {"inputs": self.inputs, "group": self.group, "silo": self.silo}
+        columns = {"inputs": self.inputs, "group": self.group, "silo": self.silo, "names": self.names}
         for name, column in {**columns, **self.attributes}.items():
             if column is not None and len(column) != count:
                 raise FairsiloError(
@@ -48,6 +51,32 @@ class Domain:
     def samples(self) -> Split:
         """All of them, as a split that shares the storage."""
         return Split(self.inputs, self.targets, attributes=self.attributes)
+
+
+def undecided(domain: Domain) -> Domain:
+    """Without the splits that the data name."""
+    return replace(domain, split=torch.full((len(domain),), UNDECIDED, dtype=torch.int8))
+
+
+def in_order(domain: Domain, test: float) -> Domain:
+    """The last of every ten samples to test and the others to train, in the order of the files' names.
+
+    As FedHEAL divides Office-Caltech-10: classes in the order of their names, and the files of each; with test=0.2
+    sample i trains if i % 10 <= 7. Samples without names keep the order they have.
+    """
+    last = round(10 * test)
+    if abs(10 * test - last) > 1e-9:
+        raise FairsiloError(f"data.test is {test:g}; with data.split=order it counts in tenths, such as 0.2")
+    if domain.group is not None:
+        raise FairsiloError(
+            f"data.split=order goes sample by sample, and some of domain {domain.name!r} belong together (of a patient "
+            "or an original); leave it out"
+        )
+    names = domain.names or ()
+    order = sorted(range(len(names)), key=lambda index: names[index].split("/")) if names else range(len(domain))
+    split = torch.full((len(domain),), TRAIN, dtype=torch.int8)
+    split[[index for place, index in enumerate(order) if place % 10 >= 10 - last]] = TEST
+    return replace(domain, split=split)
 
 
 @dataclass(frozen=True)

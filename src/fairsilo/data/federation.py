@@ -14,7 +14,7 @@ from fairsilo.core import streams
 from fairsilo.core.roster import Member, Roster
 from fairsilo.core.samples import SiloData, Split, joined
 from fairsilo.core.task import Task
-from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
+from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain, in_order, undecided
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.tasks.registry import task_of
 
@@ -172,6 +172,7 @@ def federate(
     validation: float = 0.15,
     test: float = 0.2,
     seed: int = 0,
+    split: str = "auto",
 ) -> Federation:
     """Leave one domain (or several, `a+b` or `a,b`, or none, `-`) out; divide every other one into silos.
 
@@ -179,9 +180,29 @@ def federate(
     validation samples among them and are tested on the whole test set of the domain. `silos_per_domain` and `share`
     go by domain, or for all of them under the empty name: how many silos it has, and how much of its training samples
     each of them gets (up to 1 a share, above 1 a number; the rest is left out). With `dif` the domains are FedGCR's
-    client types, in the order given, the first with the most silos and samples.
+    client types, in the order given, the first with the most silos and samples. `split` is `data.split`.
     """
     outside = held_out_domains(dataset, held_out)
+    named = any((domain.split != UNDECIDED).any() for domain in dataset.domains.values())
+    if split != "auto":
+        made = {
+            name: in_order(domain, test) if split == "order" and name not in outside else undecided(domain)
+            for name, domain in dataset.domains.items()
+        }
+        found = federate(
+            replace(dataset, domains=made),
+            held_out=held_out,
+            silos_per_domain=silos_per_domain,
+            share=share,
+            dif=dif,
+            order=order,
+            validation=validation,
+            test=test,
+            seed=seed,
+        )
+        if split == "order":  # then the last tenths are as many as `test` says
+            return replace(found, settled=tuple(key for key in found.settled if key != "data.test"))
+        return found if named else replace(found, settled=(*found.settled, "data.split"))
     counts = {"": silos_per_domain} if isinstance(silos_per_domain, int) else silos_per_domain
     for key, given in (("data.silos_per_domain", counts), ("data.share", share or {})):
         _check_named(key, given, dataset, outside)

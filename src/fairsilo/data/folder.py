@@ -54,7 +54,10 @@ def folder_dataset(path: Path, stack: Stack) -> Dataset:
                     files.append(file)
             split = torch.full((len(targets),), UNDECIDED, dtype=torch.int8)
             group, attributes = _headers(files)
-            domains[domain] = Domain(domain, stack.take(), torch.tensor(targets), split, group, attributes=attributes)
+            names = tuple(f"{file.parent.name}/{file.name}" for file in files)
+            domains[domain] = Domain(
+                domain, stack.take(), torch.tensor(targets), split, group, attributes=attributes, names=names
+            )
     return Dataset(path.resolve().name, tuple(classes), domains, source={"folder": str(path)})
 
 
@@ -154,6 +157,7 @@ def _indexed(
         attributes={
             column: tuple(row[column] for row in rows) for column in rows[0] if column not in (*REQUIRED, *OPTIONAL)
         },
+        names=tuple(row["path"] for row in rows),
     )
 
 

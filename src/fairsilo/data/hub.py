@@ -44,17 +44,16 @@ def read_hub(name: str, stack: Stack) -> Dataset:
     """A data set of the Hub, downloaded by `datasets` since somebody asked for it."""
     needs_package("datasets", "hub", f"reading {name} from the Hugging Face Hub")
     from datasets import Image, load_dataset
+    from datasets.table import embed_table_storage
 
+    tables: list[tuple[int, Any, str]] = []
     try:
-        found = load_dataset(name)
-        tables = [
-            (
-                SPLITS.get(split, UNDECIDED),
-                part.cast_column("image", Image(decode=False)).data.table,
-                f"{name} ({split})",
-            )
-            for split, part in found.items()
-        ]
+        for split, part in load_dataset(name).items():
+            if "image" in part.column_names:
+                part = part.cast_column("image", Image(decode=False))
+            # a repository of image files has tables of their paths: take the files in
+            table = embed_table_storage(part.data.table)
+            tables.append((SPLITS.get(str(split), UNDECIDED), table, f"{name} ({split})"))
     except Exception as problem:  # the Hub may not be reached, or have no such data set
         raise FairsiloError(f"{name} cannot be had from the Hugging Face Hub: {problem}") from problem
     return _dataset(name, tables, stack)
@@ -64,7 +63,7 @@ def _dataset(name: str, tables: Iterable[tuple[int, Any, str]], stack: Stack) ->
     rows: dict[str, list[tuple[int, Row, str]]] = {}
     classes: tuple[str, ...] = ()
     splits = set()
-    for split, table, source in tables:
+    for split, table, source in sorted(tables, key=lambda one: one[0]):  # the same order from files as from the Hub
         for column in COLUMNS:
             if column not in table.column_names:
                 raise FairsiloError(f"{source} has no column {column!r}; it needs {', '.join(COLUMNS)}")

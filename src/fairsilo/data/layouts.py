@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from fairsilo.data.about import found_folders
-from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, Dataset, Domain
+from fairsilo.data.dataset import SPLITS, TEST, TRAIN, UNDECIDED, Dataset, Domain
 from fairsilo.data.folder import SUFFIXES, images_in, visible
 from fairsilo.data.pickles import read_pair
 from fairsilo.data.reading import Source, Stack, decode, natural, size_limit
@@ -21,7 +21,13 @@ Sample = tuple[Source, str, int]  # an image, what errors call it, and its class
 
 
 # ------------------------------------------------------------------------------------------------------------- folders
-def domain_folders(folder: Path, stack: Stack, domains: Sequence[str], classes: Sequence[str] | None = None) -> Dataset:
+def domain_folders(
+    folder: Path,
+    stack: Stack,
+    domains: Sequence[str],
+    classes: Sequence[str] | None = None,
+    lists: Mapping[str, str] | None = None,
+) -> Dataset:
     """FOLDER/domain/class/image as DomainBed has it; `classes` leaves out the images of all others.
 
     Args:
@@ -29,6 +35,8 @@ def domain_folders(folder: Path, stack: Stack, domains: Sequence[str], classes: 
         stack: Where images are put.
         domains: Their folders; `clipart|clip` is found under either name and called clipart.
         classes: The classes to read; by default all.
+        lists: Ending of a text file -> the split of the images that it lists, where such files lie with the folders:
+            `_train_kfold.txt` of the domain photo is photo_train_kfold.txt. Of several lists the first counts.
     """
     found = found_folders(folder, domains)
     trees = {name: _classes(path) for name, path in found.items()}
@@ -43,8 +51,36 @@ def domain_folders(folder: Path, stack: Stack, domains: Sequence[str], classes: 
         files = [(file, number) for number, label in enumerate(wanted) for file in tree.get(label, ())]
         if not files:
             raise FairsiloError(f"domain folder {found[name]} has no image in a folder of a class")
-        made[name] = labelled(name, ((file, str(file), number) for file, number in files), stack)
+        split = _marks(folder, name, [file for file, _ in files], lists or {})
+        made[name] = labelled(name, ((file, str(file), number) for file, number in files), stack, split)
     return Dataset(folder.name, tuple(wanted), made)
+
+
+# where lists of splits lie, the last as PACS was released
+LISTS = (".", "splits", "Train val splits and h5py files pre-read")
+
+
+def _marks(folder: Path, domain: str, files: Sequence[Path], lists: Mapping[str, str]) -> list[int] | None:
+    """The split of each image by the lists of its domain; None where there are no lists."""
+    places = [above / place for above in (folder, folder.parent) for place in LISTS]
+    found: dict[str, int] = {}
+    texts = []
+    for ending, split in lists.items():
+        text = next((file for place in places if (file := place / f"{domain}{ending}").is_file()), None)
+        if text is not None:
+            texts.append(text)
+            lines = text.read_text(encoding="utf-8").split("\n")
+            # a line is a path and a class number; the last two parts of the path are class and file
+            named = {"/".join(line.rpartition(" ")[0].split("/")[-2:]) for line in lines if line.strip()}
+            found = dict.fromkeys(named, SPLITS.index(split)) | found
+    if not texts:
+        return None
+    names = ["/".join(file.parts[-2:]) for file in files]
+    for odd, words in ((set(names) - found.keys(), "do not name"), (found.keys() - set(names), "name")):
+        if odd:
+            whose = "which is there" if words == "do not name" else "which is not there"
+            raise FairsiloError(f"the lists {', '.join(map(str, texts))} {words} {domain}/{min(odd)}, {whose}")
+    return [found[name] for name in names]
 
 
 def _classes(domain: Path) -> dict[str, list[Path]]:
@@ -60,16 +96,23 @@ def labelled(
     attributes: Mapping[str, Sequence[str]] | None = None,
 ) -> Domain:
     """A domain of images with a class each."""
-    targets = []
+    targets, names = [], []
     with size_limit():
         for source, called, number in samples:
             stack.add(source, called)
             targets.append(number)
+            names += ["/".join(source.parts[-2:])] if isinstance(source, Path) else []
     marks = [UNDECIDED] * len(targets) if split is None else list(split)
     numbers = None if group is None else torch.from_numpy(np.unique(np.array(group), return_inverse=True)[1])
     columns = {key: tuple(values) for key, values in (attributes or {}).items()}
     return Domain(
-        name, stack.take(), torch.tensor(targets), torch.tensor(marks, dtype=torch.int8), numbers, attributes=columns
+        name,
+        stack.take(),
+        torch.tensor(targets),
+        torch.tensor(marks, dtype=torch.int8),
+        numbers,
+        attributes=columns,
+        names=tuple(names) or None,
     )
 
 

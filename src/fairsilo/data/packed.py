@@ -2,9 +2,9 @@
 
 Arrays: `images` (uint8, the PNG, WebP or JPEG files end to end), `offsets` (int64, image i is
 `images[offsets[i]:offsets[i + 1]]`), `label`, `classes`; optionally `split` (0 train, 1 test, 2 validation,
-3 undecided), `subject` (samples of one subject stay in one split), `silo`, and any `attribute_NAME` (a value per
-sample). For segmentation `mask_bits` and `mask_shape` instead of `label`: mask i has the first H * W bits of row i, and
-`classes` may be left out (background, and the name of the folder).
+3 undecided), `subject` (samples of one subject stay in one split), `silo`, `name` (of the file, as class/file), and any
+`attribute_NAME` (a value per sample). For segmentation `mask_bits` and `mask_shape` instead of `label`: mask i has the
+first H * W bits of row i, and `classes` may be left out (background, and the name of the folder).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fairsilo.errors import FairsiloError
 SPLIT_CODES = (TRAIN, TEST, VALIDATION, UNDECIDED)
 REQUIRED = ("images", "offsets", "label", "classes")
 MASKED = ("images", "offsets", "mask_bits", "mask_shape")
-READ = (*REQUIRED, *MASKED, "split", "subject", "silo")
+READ = (*REQUIRED, *MASKED, "split", "subject", "silo", "name")
 ATTRIBUTE = "attribute_"
 # What NumPy and zipfile raise on damaged archives; TypeError when the file holds a single bare array.
 _DAMAGE = (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error)
@@ -133,7 +133,7 @@ def _faults(arrays: Arrays) -> Iterator[str]:
     yield from _class_faults(arrays.get("classes"))
     yield from _label_faults(arrays["label"]) if kind == "labels" else _mask_faults(arrays)
     count = len(arrays["label"] if kind == "labels" else arrays["mask_bits"])
-    columns = ("split", "subject", "silo", *(name for name in arrays if name.startswith(ATTRIBUTE)))
+    columns = ("split", "subject", "silo", "name", *(name for name in arrays if name.startswith(ATTRIBUTE)))
     for name, length in {"offsets": count + 1, **dict.fromkeys(columns, count)}.items():
         if name in arrays and arrays[name].shape != (length,):
             yield f"{name} must have {length} entries for {count} {kind}, not {arrays[name].size}"
@@ -188,6 +188,7 @@ def _domain(file: Path, arrays: Arrays, stack: Stack) -> Domain:
         group=_groups(arrays["subject"]) if "subject" in arrays else None,
         silo=tuple(str(name) for name in arrays["silo"]) if "silo" in arrays else None,
         attributes={name: tuple(map(str, values)) for name, values in sorted(named.items())},
+        names=tuple(map(str, arrays["name"])) if "name" in arrays else None,
     )
 
 
@@ -243,6 +244,8 @@ def _pack(domain: Domain, classes: tuple[str, ...]) -> dict[str, Any]:
         arrays["subject"] = domain.group.numpy()
     if domain.silo is not None:
         arrays["silo"] = np.array(domain.silo)
+    if domain.names is not None:
+        arrays["name"] = np.array(domain.names)
     return arrays | {f"{ATTRIBUTE}{name}": np.array(values) for name, values in domain.attributes.items()}
 
 

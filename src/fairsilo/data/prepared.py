@@ -89,6 +89,7 @@ def _write_domain(domain: Domain, folder: Path, number: int, progress: Progress 
         "targets": _digest(folder / f"{number}.safetensors"),
         "silo": domain.silo,
         "attributes": dict(domain.attributes),
+        "names": domain.names,
     }
 
 
@@ -130,6 +131,7 @@ def _read_domain(folder: Path, name: str, facts: dict[str, Any]) -> Domain:
         tensors.get("group"),
         None if facts["silo"] is None else tuple(facts["silo"]),
         {column: tuple(values) for column, values in facts["attributes"].items()},
+        tuple(facts["names"]) if facts.get("names") else None,
     )
 
 

@@ -17,11 +17,11 @@ from fairsilo.core import streams
 from fairsilo.core.messages import Request
 from fairsilo.core.method import Method
 from fairsilo.core.needs import Facts
-from fairsilo.core.output import Output, aligned, as_output
+from fairsilo.core.output import Output, aligned, as_output, as_vectors
 from fairsilo.core.roster import Roster
 from fairsilo.core.samples import SiloData
 from fairsilo.core.silo import Memory, Silo, inputs_for
-from fairsilo.core.task import Task
+from fairsilo.core.task import Task, blends
 from fairsilo.core.vectors import FlatModel, Layout, tensors_of
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.text import method, text_of
@@ -134,14 +134,16 @@ class Blueprint:
             self._check_size(own.module, "the server's model", roster)
         self._check_augmentation(roster)
         blank = torch.zeros(1, *roster.shape, dtype=getattr(torch, roster.dtype))
-        output = self._tried(model.module, inputs_for(model, blank))
+        seen = inputs_for(model, blank)
+        output = self._tried(model.module, seen)
         self._check_ending(output, roster)
         features = output.features
-        sizes = {"classes": self.task.classes}
+        sizes: dict[str, int | tuple[int, ...]] = {"classes": self.task.classes}
+        sizes |= {"input": tuple(seen.shape[1:]), "prediction": tuple(output.prediction.shape[1:])}
         if len(roster.shape) == 3:
             sizes |= dict(zip(("channels", "height", "width"), roster.shape, strict=True))
         if features is not None:
-            sizes["features"] = features.flatten(1).shape[1]
+            sizes["features"] = as_vectors(features).shape[1]
         without = tuple(member.name for member in roster.silos if not member.validation)
         staged = isinstance(model.module, Staged)
         facts = Facts(
@@ -156,6 +158,8 @@ class Blueprint:
             synthetic=synthetic,
             sizes=sizes,
             trained_alignment=features is not None and aligned(output).requires_grad,
+            blends=blends(self.task),
+            continuous=seen.is_floating_point(),
         )
         self.method.check(facts)
         return facts

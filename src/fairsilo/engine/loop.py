@@ -84,7 +84,7 @@ class Loop:
         groups = groups or Groups()
         self.pool = Pool(self.server, roster, groups.columns)
         self.by_group = asking(groups.columns)
-        self.server.sizes["tally"] = groups.tally
+        self.server.sizes = {**self.server.sizes, "tally": groups.tally}
 
     def _make_server(self, data: Split | None, synthetic: dict[str, Split]) -> Server:
         plan = self.blueprint

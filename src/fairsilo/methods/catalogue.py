@@ -221,7 +221,7 @@ ENTRIES = (
     ),
     Entry("elcfs", "ELCFS", "Episodes: a step must also help on images in another silo's style.", (FrequencyEpisodes,)),
     Entry("fedsam", "FedSAM", "Gradients taken at the worst point of a small ball.", (SharpnessAware,)),
-    Entry("fedmix", "FedMix", "Mixup with averaged images of all silos.", (MeanMixing,)),
+    Entry("fedmix", "FedMix", "Mixup with averaged samples of all silos.", (MeanMixing,)),
     Entry("ditto", "Ditto", "A personal model per silo, pulled to the shared one.", (PersonalModel,)),
     Entry("per-fedavg", "Per-FedAvg", "Meta-learning, first order: a model that adapts in a step.", (MetaLearning,)),
     Entry("pfedme", "pFedMe", "A personal model trains, and the shared one steps towards it.", (MoreauEnvelope,)),

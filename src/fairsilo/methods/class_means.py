@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairsilo.core.measuring import output_of
+from fairsilo.core.output import vectors_in
 from fairsilo.core.samples import Split
 from fairsilo.core.silo import Silo
 
@@ -47,9 +48,7 @@ def quality(features: Tensor, labels: Tensor, means: Tensor) -> Tensor:
 def features_of(silo: Silo, split: Split) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches of features and targets of a split, under the model held."""
     for batch in silo.evaluation_batches(split):
-        features = output_of(silo, batch).features
-        assert features is not None
-        yield features.flatten(1), batch.targets
+        yield vectors_in(output_of(silo, batch)), batch.targets
 
 
 def mean_of_those_with_it(

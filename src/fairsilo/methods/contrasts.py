@@ -36,14 +36,13 @@ def contrastive(prediction: Tensor, targets: Tensor) -> Tensor:
 
 
 def prototype_distance(features: Tensor, targets: Tensor, means: Tensor, known: Tensor) -> Tensor:
-    features = features.flatten(1)
     aim = torch.where(known[targets][:, None], means[targets], features.detach())
     return (features - aim).square().mean()
 
 
 def prototype_contrast(features: Tensor, targets: Tensor, means: Tensor, known: Tensor, temperature: float) -> Tensor:
     """InfoNCE over the prototypes that exist; a sample whose class has none adds 0 but still counts in the mean."""
-    likeness = F.cosine_similarity(features.flatten(1)[:, None], means[None], dim=2) / temperature
+    likeness = F.cosine_similarity(features[:, None], means[None], dim=2) / temperature
     likeness = likeness.masked_fill(~known, float("-inf"))
     usable = known[targets]
     losses = F.cross_entropy(torch.where(usable[:, None], likeness, 0), targets, reduction="none")
@@ -52,6 +51,5 @@ def prototype_contrast(features: Tensor, targets: Tensor, means: Tensor, known: 
 
 def contrast(features: Tensor, received: Tensor, previous: Tensor, temperature: float) -> Tensor:
     """The mean cross-entropy of telling the received model's features from the silo's own earlier ones."""
-    near = F.cosine_similarity(features.flatten(1), received.flatten(1))
-    far = F.cosine_similarity(features.flatten(1), previous.flatten(1))
+    near, far = F.cosine_similarity(features, received), F.cosine_similarity(features, previous)
     return F.softplus(torch.sub(far, near) / temperature).mean()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fairsilo.core.measuring import output_of
-from fairsilo.core.output import Output
+from fairsilo.core.output import Output, vectors_in
 from fairsilo.core.silo import Silo
 from fairsilo.methods.class_means import ClassSums
 from fairsilo.models.vit_networks import PROMPT
@@ -24,8 +24,7 @@ def of_images(output: Output) -> Tensor:
     if isinstance(output.extra, dict) and PROMPT in output.extra:
         found: Tensor = output.extra[PROMPT]
         return found
-    assert output.features is not None
-    return output.features.flatten(1)
+    return vectors_in(output)
 
 
 @torch.no_grad()

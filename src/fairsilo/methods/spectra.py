@@ -7,10 +7,10 @@ amplitude.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
+
+from fairsilo.core.attachments import Sizes
 
 
 def amplitude(images: Tensor) -> Tensor:
@@ -26,12 +26,13 @@ def window(height: int, width: int, share: float) -> tuple[slice, slice]:
     return slice(row - half, row + half + 1), slice(column - half, column + half + 1)
 
 
-def window_sizes(known: Mapping[str, int], share: float) -> dict[str, int]:
+def window_sizes(known: Sizes, share: float) -> dict[str, int]:
     """How many rows and columns the window has, where the size of the images is known."""
-    if "height" not in known:
+    height, width = known.get("height"), known.get("width")
+    if not isinstance(height, int) or not isinstance(width, int):
         return {}
-    rows, columns = window(known["height"], known["width"], share)
-    return {"rows": len(range(known["height"])[rows]), "columns": len(range(known["width"])[columns])}
+    rows, columns = window(height, width, share)
+    return {"rows": len(range(height)[rows]), "columns": len(range(width)[columns])}
 
 
 def low_amplitude(images: Tensor, share: float) -> Tensor:

@@ -12,6 +12,8 @@ from fairsilo import __version__
 from fairsilo.analysis.metrics import (
     AT_HOME,
     HEADLINES,
+    TAILS,
+    VARIANCE,
     at_chance,
     by_held_out,
     compare_cells,
@@ -23,7 +25,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import cells, document, heads, listed, paragraph, points, ranges, section, table
 from fairsilo.report.charts import signed, text, usable
 from fairsilo.report.page import write_report
-from fairsilo.report.tables import CHANCE, GUESSED, SELECTIONS, comparison_csv, comparison_latex
+from fairsilo.report.tables import CHANCE, GUESSED, SELECTIONS, comparison_csv, comparison_latex, of_comparison
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.runs.comparison import composed
 from fairsilo.runs.folder import RunFolder
@@ -63,16 +65,16 @@ def notes_of(folder: Path, content: Content) -> dict[str, list[str]]:
     return found
 
 
-def _metric_of(content: Content) -> str:
-    return metric(content)
+def _summary_of(content: Content) -> Mapping[str, Any]:
+    return of_comparison(content)
 
 
-@in_its_unit(_metric_of)
+@in_its_unit(_summary_of)
 def page(content: Content) -> str:
     """The whole document."""
     grid = content.get("grid")
-    body = header(content) + (heat(content, grid) if grid else "") + headlines(content) + by_domain(content)
-    body += raw(content) + notes(content)
+    body = header(content) + (heat(content, grid) if grid else "") + headlines(content) + spread(content)
+    body += by_domain(content) + raw(content) + notes(content)
     return document(title(content), body, f"<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n")
 
 
@@ -347,9 +349,24 @@ def explained(content: Content) -> str:
     return words + ("the global model" + (f", and of the silos' own models for {listed(own)}" if own else "") + ".")
 
 
-def with_spread(found: Mapping[str, Any]) -> str:
-    spread = f" ± {points(found['std'])}" if usable(found["std"]) else ""
-    return number(found["mean"]) + spread
+def with_spread(found: Mapping[str, Any], power: int = 1) -> str:
+    spread = f" ± {unit().number(found['std'], power)}" if usable(found["std"]) else ""
+    return (signed(unit().number(found["mean"], power)) if usable(found["mean"]) else "–") + spread
+
+
+def spread(content: Content) -> str:
+    """Mean, worst and best tenth, and variance over silos of every method."""
+    lines = []
+    for row in compare_cells(content["methods"], content["cells"]):
+        line = ""
+        for key, power in (*((one, 1) for one in (AT_HOME, *TAILS)), (VARIANCE, 2)):
+            line += number_cell(with_spread(row[key], power), None, bool(row[key]["at_chance"]))
+        lines.append(f'<tr><th scope="row">{text(row["method"])}</th>{line}</tr>\n')
+    names = ["mean", *(key.replace("_", " ") for key in TAILS), f"variance, {unit().squared}"]
+    head = f'<tr><th scope="col">method</th>{heads(names)}</tr>'
+    said = f"In {unit().word}, as q-FFL and FFT-GP report it: the mean over silos, the means of the worst and of the "
+    said += f"best tenth of them (at least one silo), and the variance over them ({degrees(content)})."
+    return section("spread", "Over silos", paragraph(said), table(head, lines))
 
 
 def difference(found: Mapping[str, Any]) -> str:
@@ -381,7 +398,7 @@ def raw(content: Content) -> str:
             f'<tr><th scope="row">{name}</th><td>{text(cell["held_out"])}</td>{cells(shown)}'
             f"<td>{text(where)}</td></tr>\n"
         )
-    said = "Percent. Fairness is the standard deviation around the mean over silos beside it. "
+    said = f"In {unit().word}. Fairness is the standard deviation around the mean over silos beside it. "
     said += "Avg and Std: the global model's mean over those who trained and its deviation over their domains."
     folded = f"{paragraph(said, 'quiet')}{table(head, lines)}"
     return section(

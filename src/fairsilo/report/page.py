@@ -9,7 +9,7 @@ from typing import Any
 
 from fairsilo.analysis.chance import SHARES
 from fairsilo.analysis.groups import by_group
-from fairsilo.analysis.metrics import summarise
+from fairsilo.analysis.metrics import TAILS, VARIANCE, summarise
 from fairsilo.config import read_yaml
 from fairsilo.core.roster import Roster
 from fairsilo.errors import FairsiloError
@@ -38,7 +38,7 @@ from fairsilo.report.examples import examples
 from fairsilo.report.figures.files import Drawn, figures_in
 from fairsilo.report.groups import groups
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
-from fairsilo.report.tables import GUESSED
+from fairsilo.report.tables import GUESSED, squared
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.runs.examples import Examples, read_examples
 from fairsilo.runs.folder import RunFolder
@@ -78,7 +78,7 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
         ddof,
         higher=higher,
         metric=str(reported.get("name") or rules.get("metric", "accuracy")),
-        share=bool(reported.get("share", True)),
+        share=reported.get("share"),
         counts=Roster.from_dict(info["roster"]).tested if "roster" in info else None,
     )
     grouped = by_group(run_folder.rows("groups"), summary["rounds"], ddof, higher)
@@ -108,13 +108,13 @@ def usable_row(row: Mapping[str, Any]) -> bool:
 Kept = tuple[Sequence[Examples], int]  # examples, and of how many silos there are none
 
 
-def _metric_of(
+def _summary_of(
     run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = (), kept: Kept = ((), 0)
-) -> str:
-    return run.metric
+) -> Mapping[str, Any]:
+    return run.summary
 
 
-@in_its_unit(_metric_of)
+@in_its_unit(_summary_of)
 def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = (), kept: Kept = ((), 0)) -> str:
     """The whole document."""
     title = f"{run.method} against {baseline.method}" if baseline else run.method
@@ -336,7 +336,9 @@ def fairness(run: Run, baseline: Run | None) -> str:
     count = len({silo["domain"] for silo in known.values()})
     words = f"{kind_of(run)} standard deviation of {own}{possessive} {run.metric} over the {len(known)} silos"
     words += f" ({points(found['std_domains'])} over their {count} domains)" if 1 < count < len(known) else ""
-    worst, best = (choose(known, key=lambda name: float(known[name][about])) for choose in (min, max))
+    # by value, since what is worst depends on the metric's direction
+    worst, best = (min(known, key=lambda name: abs(known[name][about] - found[end])) for end in ("worst", "best"))
+    tails = " and ".join(f"{share(found[key])} in the {key.replace('_', ' ')}" for key in TAILS)
     other = baseline.summary["fairness"][about] if baseline else {}
     guessed = found.get("at_chance") or other.get("at_chance")
     warning = "An even result at chance level is not fair: it is equally bad everywhere."
@@ -351,6 +353,7 @@ def fairness(run: Run, baseline: Run | None) -> str:
         paragraph(warning) if guessed else "",
         paragraph(f"{words}, around their mean; lower is more even"),
         paragraph(f"worst {worst} {share(known[worst][about])}, best {best} {share(known[best][about])}"),
+        paragraph(f"variance {squared(found[VARIANCE])} {unit().squared}; mean {tails} of the silos"),
     )
 
 

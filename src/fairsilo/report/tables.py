@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
@@ -13,6 +13,8 @@ from fairsilo.analysis.metrics import (
     AT_HOME,
     CLUSTERED,
     HEADLINES,
+    TAILS,
+    VARIANCE,
     at_chance,
     by_held_out,
     compare_cells,
@@ -47,12 +49,21 @@ def percent(value: float | None, sign: bool = False) -> str:
     return f"+{shown}" if sign and not shown.startswith("-") else shown
 
 
-def _of_run(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapping[str, Any]] | None = None) -> str:
-    return str(summary.get("metric", ""))
+def squared(value: float | None) -> str:
+    """A variance, in the square of the unit."""
+    return "-" if value is None else unit().number(value, 2)
 
 
-def _of_comparison(comparison: Mapping[str, Any]) -> str:
-    return str(comparison["cells"][0]["summary"].get("metric", "")) if comparison["cells"] else ""
+def _of_run(
+    method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapping[str, Any]] | None = None
+) -> Mapping[str, Any]:
+    return summary
+
+
+def of_comparison(comparison: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The summary that says which metric a comparison is about: that of its first run."""
+    found: Mapping[str, Any] = comparison["cells"][0]["summary"] if comparison["cells"] else {}
+    return found
 
 
 @in_its_unit(_of_run)
@@ -77,7 +88,12 @@ def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapp
     for key in HEADLINES:
         shown = [_beside_mean(percent(found[key]), key, found[AT_HOME]) for found in numbers]
         cells = [cell for text, marks in zip(shown, guessed, strict=True) for cell in (_marked(text, marks[key]), "")]
-        table.add_row(labels[key], *cells, style="bold", end_section=key == "fairness")
+        table.add_row(labels[key], *cells, style="bold")
+    ends = [" to ".join(percent(found[key]) for key in TAILS) for found in numbers]
+    table.add_row("worst to best tenth of silos, means", *(cell for text in ends for cell in (text, "")))
+    spreads = [squared(found[VARIANCE]) for found in numbers]
+    label = f"variance over silos, {unit().squared}"
+    table.add_row(label, *(cell for text in spreads for cell in (text, "")), end_section=True)
     if any(CLUSTERED in content for _, content in runs):
         cells = [cell for _, content in runs for cell in (percent(content.get(CLUSTERED)), "")]
         table.add_row("clustering accuracy: silos in a cluster of their domain", *cells, end_section=True)
@@ -118,7 +134,7 @@ def _adapted(silo: Mapping[str, Any]) -> str:
     return plain if silo.get("adapted") is None else f"{plain} -> {percent(silo['adapted'])}"
 
 
-@in_its_unit(_of_comparison)
+@in_its_unit(of_comparison)
 def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
     """As papers have it: methods x held-out domains with their mean, one table per headline."""
     tables = []
@@ -145,7 +161,7 @@ def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
     return tables
 
 
-@in_its_unit(_of_comparison)
+@in_its_unit(of_comparison)
 def comparison_table(comparison: Mapping[str, Any]) -> Table:
     """Methods x headlines: mean ± deviation over cells, then the paired difference to the first method."""
     rows = compare_cells(comparison["methods"], comparison["cells"])
@@ -173,7 +189,7 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     return _explained(table)
 
 
-@in_its_unit(_of_comparison)
+@in_its_unit(of_comparison)
 def paired_sentence(comparison: Mapping[str, Any]) -> str:
     """What the last method does better or worse than the first, with the standard error of the paired differences."""
     first, *_, last = comparison["methods"]
@@ -187,6 +203,20 @@ def paired_sentence(comparison: Mapping[str, Any]) -> str:
     told = [f"{word} {_difference(row[key])}" for key, word in words.items() if row[key]["difference"] is not None]
     runs = f"{len(comparison['cells']) // len(comparison['methods'])} paired runs"
     return f"{last} against {first}, {unit().points} ± standard error over {runs}: {', '.join(told)}"
+
+
+@in_its_unit(of_comparison)
+def spread_table(comparison: Mapping[str, Any]) -> Table:
+    """Methods x mean, worst and best tenth, and variance over silos, as q-FFL and FFT-GP report them."""
+    table = Table(title=f"over silos: {unit().word}, mean ± std over runs", title_justify="left")
+    table.add_column("method")
+    for name in ("mean", "worst tenth", "best tenth", f"variance, {unit().squared}"):
+        table.add_column(name, justify="right")
+    for row in compare_cells(comparison["methods"], comparison["cells"]):
+        marked = _in_runs(row[AT_HOME], row["cells"])
+        numbers = [_with_spread(row[key]) for key in (AT_HOME, *TAILS)] + [_with_spread(row[VARIANCE], squared)]
+        table.add_row(escape(row["method"]), numbers[0] + marked, *numbers[1:])
+    return _explained(table)
 
 
 def _in_runs(found: Mapping[str, Any], runs: int) -> str:
@@ -204,9 +234,9 @@ def _clustered(comparison: Mapping[str, Any]) -> dict[str, float]:
     return {method: mean(values) for method, values in found.items()}
 
 
-def _with_spread(found: Mapping[str, Any]) -> str:
-    spread = f" ± {percent(found['std'])}" if found["std"] is not None else ""
-    return percent(found["mean"]) + spread
+def _with_spread(found: Mapping[str, Any], written: Callable[[float | None], str] = percent) -> str:
+    spread = f" ± {written(found['std'])}" if found["std"] is not None else ""
+    return written(found["mean"]) + spread
 
 
 def _difference(found: Mapping[str, Any]) -> str:
@@ -219,6 +249,7 @@ def _difference(found: Mapping[str, Any]) -> str:
 def comparison_csv(comparison: Mapping[str, Any]) -> str:
     """One line per cell, so that any statistic can be recomputed."""
     columns = ["method", "held_out", "seed", *HEADLINES, "fairness_mean", "fairness_chance_level"]
+    columns += [f"fairness_{key}" for key in (*TAILS, VARIANCE)]
     columns += [*(f"{key}_at_chance" for key in HEADLINES), "gap_variance", CLUSTERED, "selection"]
     grouped = [by_column(cell["summary"]) for cell in comparison["cells"]]
     columns += dict.fromkeys(key for one in grouped for key in one)
@@ -230,6 +261,7 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
             {key: cell[key] for key in ("method", "held_out", "seed")}
             | {key: numbers[key] for key in HEADLINES}
             | {"fairness_mean": numbers[AT_HOME], "fairness_chance_level": judged_fairness(summary).get("chance")}
+            | {f"fairness_{key}": numbers[key] for key in (*TAILS, VARIANCE)}
             | {f"{key}_at_chance": guessed for key, guessed in at_chance(summary).items()}
             | {"gap_variance": summary["fairness"]["gap_variance"], CLUSTERED: summary.get(CLUSTERED)}
             | {"selection": summary["selection"]}
@@ -238,29 +270,30 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
     return csv_text(columns, rows)
 
 
-@in_its_unit(_of_comparison)
+@in_its_unit(of_comparison)
 def comparison_latex(comparison: Mapping[str, Any]) -> str:
     """A booktabs table of the means and deviations."""
     rows = compare_cells(comparison["methods"], comparison["cells"])
     lines = [
         f"% {unit().word}, mean and standard deviation over "
         f"{len(comparison['held_out'])} held-out domains and {len(comparison['seeds'])} seeds",
-        r"\begin{tabular}{lrrrr}",
+        f"% over silos: mean, standard deviation, means of the worst and best tenth, variance in {unit().squared}",
+        r"\begin{tabular}{lrrrrrrr}",
         r"\toprule",
-        r"Method & Generalisation & Personalisation & Mean over silos & Std over silos \\",
+        r"Method & Generalisation & Personalisation & Mean & Std & Worst tenth & Best tenth & Variance \\",
         r"\midrule",
     ]
-    columns = ("generalisation", "personalisation", AT_HOME, "fairness")
+    columns = ("generalisation", "personalisation", AT_HOME, "fairness", *TAILS)
     for row in rows:
-        cells = [_latex_cell(row[key]) for key in columns]
+        cells = [*(_latex_cell(row[key]) for key in columns), _latex_cell(row[VARIANCE], squared)]
         lines.append(f"{_escaped(row['method'])} & {' & '.join(cells)} \\\\")
     if any(row[key]["at_chance"] for row in rows for key in columns):
         lines.insert(1, r"% \dagger: " + CHANCE.partition(": ")[2].replace("%", r"\%"))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def _latex_cell(found: Mapping[str, Any]) -> str:
-    written = _with_spread(found).replace("±", r"\pm")
+def _latex_cell(found: Mapping[str, Any], how: Callable[[float | None], str] = percent) -> str:
+    written = _with_spread(found, how).replace("±", r"\pm")
     mark = r"^{\dagger}" if found["at_chance"] else ""
     return f"${written}{mark}$"
 

@@ -6,12 +6,12 @@ function to function.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from fairsilo.tasks.registry import METRICS
 
@@ -35,8 +35,14 @@ class Unit:
     word: str = "percent"
     points: str = "points"
 
-    def number(self, value: float) -> str:
-        return f"{self.factor * value:.1f}" if self.factor != 1 else f"{value:.4g}"
+    def number(self, value: float, power: int = 1) -> str:
+        """A result or, with power 2, a variance."""
+        return f"{self.factor**power * value:.1f}" if self.factor != 1 else f"{value:.4g}"
+
+    @property
+    def squared(self) -> str:
+        """What variances are in."""
+        return f"{self.word}²"
 
     @property
     def label(self) -> str:
@@ -54,22 +60,29 @@ def unit() -> Unit:
 
 
 @contextmanager
-def shown_in(metric: str) -> Iterator[None]:
-    """Inside the block results are written in the unit of this metric."""
-    token = _unit.set(Unit(1.0, "", metric, metric) if metric in _NUMBERS else PERCENT)
+def shown_in(metric: str, share: bool | None = None) -> Iterator[None]:
+    """Inside the block results are written in the unit of this metric.
+
+    `share` says whether it is one (`Metric.share`); None, as in run folders of older versions: what its name tells.
+    """
+    if share is None:
+        share = metric not in _NUMBERS
+    name = metric.replace("-", " ")
+    token = _unit.set(PERCENT if share else Unit(1.0, "", name, name))
     try:
         yield
     finally:
         _unit.reset(token)
 
 
-def in_its_unit(metric_of: Callable[P, str]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator: what the function writes is in the unit of the metric that its arguments are about."""
+def in_its_unit(summary_of: Callable[P, Mapping[str, Any]]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: what the function writes is in the unit of the metric that the summary among its arguments has."""
 
     def decorated(write: Callable[P, R]) -> Callable[P, R]:
         @wraps(write)
         def written(*args: P.args, **given: P.kwargs) -> R:
-            with shown_in(metric_of(*args, **given)):
+            summary = summary_of(*args, **given)
+            with shown_in(str(summary.get("metric", "")), summary.get("share")):
                 return write(*args, **given)
 
         return written

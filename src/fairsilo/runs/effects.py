@@ -61,7 +61,7 @@ class Rule(NamedTuple):
 
 
 READING = ("root", "folder", "packed", "domains", "size", "fit")
-DIVISION = (*READING, "protocol", "silos_per_domain", "share", "dif", "validation", "test")
+DIVISION = (*READING, "protocol", "silos_per_domain", "share", "dif", "validation", "test", "split")
 RULES = (
     Rule(
         tuple(f"data.{name}" for name in DIVISION),
@@ -73,6 +73,7 @@ RULES = (
         lambda at: "data.test" in at.federation.settled,
         "the data name their own test samples",
     ),
+    Rule(("data.split",), lambda at: "data.split" in at.federation.settled, "the data name no splits of their own"),
     Rule(
         ("data.validation",),
         lambda at: "data.validation" in at.federation.settled,

@@ -12,6 +12,7 @@ from fairsilo.core import streams
 from fairsilo.core.measuring import measure, output_of
 from fairsilo.core.messages import Request
 from fairsilo.core.method import Method
+from fairsilo.core.output import as_vectors
 from fairsilo.core.part import Part
 from fairsilo.core.round import open_evaluation
 from fairsilo.core.samples import Split, joined
@@ -123,7 +124,7 @@ class Replayed:
         found = output_of(held, batch).features
         if found is None:
             raise FairsiloError("the network returns no features to look at")
-        return found.flatten(1).cpu(), batch.targets.cpu()
+        return as_vectors(found).cpu(), batch.targets.cpu()
 
     def _holding(self, vector: Tensor, name: str) -> Silo:
         trained = self.trained

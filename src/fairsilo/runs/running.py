@@ -214,6 +214,7 @@ def run_one(
     start = start_of(plan.model) if isinstance(plan.model, str) else ""
     notes = [*notes_of(federation), *groups.notes, *([start] if start else [])]
     begun, earlier = time.perf_counter(), float(status.get("seconds", 0.0))
+    reported = plan.task.reported
     facts = {
         "id": run_id,
         "objects": status.get("objects", []),
@@ -222,7 +223,7 @@ def run_one(
         "about": method.results,
         "data": roster.name,
         "roster": roster.as_dict(),
-        "metric": {key: getattr(plan.task.reported, key) for key in ("name", "higher_is_better", "share")},
+        "metric": {key: getattr(reported, key) for key in ("name", "higher_is_better", "share")},
         "fingerprint": mark,
         "features": prepared.said,
         "notes": notes,

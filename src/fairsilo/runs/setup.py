@@ -119,6 +119,7 @@ def federation_of(experiment: Experiment) -> Federation:
         validation=data.validation,
         test=data.test,
         seed=data.seed,
+        split=data.split,
     )
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairsilo.core.task import Ending, Measure, Metric
 from fairsilo.tasks.augmentation import augmented, draws
-from fairsilo.tasks.losses import entropies, focal
+from fairsilo.tasks.losses import entropies, focal, shares
 from fairsilo.tasks.options import Options
 from fairsilo.tasks.standard_errors import of_areas, of_confusion, of_mean
 
@@ -83,6 +83,10 @@ class Classify:
             return F.cross_entropy(prediction, targets, label_smoothing=chosen.smoothing)
         losses, counts = entropies(prediction, targets, chosen.weights, chosen.smoothing)
         return losses.sum() / counts.sum()
+
+    def blended(self, targets: Tensor) -> Tensor:
+        """The share of each class."""
+        return shares(targets, self.classes)
 
     def predicted(self, prediction: Tensor) -> Tensor:
         """Probabilities."""

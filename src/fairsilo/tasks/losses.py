@@ -23,13 +23,25 @@ def entropies(
     """Cross-entropy of each sample or pixel, and what it counts in the mean: the weight of its class."""
     given = on_device(weights, prediction.device, prediction.dtype)
     losses = F.cross_entropy(prediction, targets, given, reduction="none", label_smoothing=smoothing)
-    return losses, torch.ones_like(losses) if given is None else given[targets]
+    return losses, torch.ones_like(losses) if given is None else _weight(given, targets)
+
+
+def _weight(given: Tensor, targets: Tensor) -> Tensor:
+    """The weight of each sample or pixel: that of its class, or the mean over the classes it has shares of."""
+    return torch.einsum("k,bk...->b...", given, targets) if targets.is_floating_point() else given[targets]
 
 
 def focal(prediction: Tensor, targets: Tensor, weights: tuple[float, ...], gamma: float) -> Tensor:
-    """a_y (1 - p_y)^gamma (-log p_y) of each sample: samples that are nearly right count little."""
-    surprise = F.cross_entropy(prediction, targets, reduction="none")
+    """a_y (1 - p_y)^gamma (-log p_y) of each sample: samples that are nearly right count little.
+
+    Of targets that are shares of classes it is the mean over the classes.
+    """
     given = on_device(weights, prediction.device, prediction.dtype)
+    if targets.is_floating_point():
+        surprise = -prediction.log_softmax(1)
+        shares = targets if given is None else targets * given
+        return (shares * (1 - (-surprise).exp()) ** gamma * surprise).sum(1)
+    surprise = F.cross_entropy(prediction, targets, reduction="none")
     losses = (1 - (-surprise).exp()) ** gamma * surprise
     return losses if given is None else given[targets] * losses
 
@@ -46,5 +58,13 @@ def soft_dice(together: Tensor, predicted: Tensor, true: Tensor) -> Tensor:
 
 
 def masks(targets: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
-    """Class numbers of pixels (B x H x W) as one mask for each class (B x K x H x W)."""
+    """Class numbers of pixels (B x H x W) as one mask for each class (B x K x H x W); shares of classes are that."""
+    if targets.is_floating_point():
+        return targets.to(dtype)
     return F.one_hot(targets.long(), classes).movedim(-1, 1).to(dtype)
+
+
+def shares(targets: Tensor, classes: int) -> Tensor:
+    """Of class numbers (groups x members x ...) how often each class occurs in a group (groups x K x ...)."""
+    counts = torch.stack([(targets == one).sum(1) for one in range(classes)], 1)
+    return counts.double() / targets.shape[1]

@@ -67,10 +67,14 @@ class Regress:
     # -------------------------------------------------------------------------------------------------------- training
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
         wanted = ((targets.double() - self.options.offset) / self.options.scale).to(prediction.dtype)
-        return self._losses(prediction.flatten() - wanted).mean()
+        return self._losses(prediction.flatten() - wanted.flatten()).mean()
 
     def _losses(self, errors: Tensor) -> Tensor:
         return errors.abs() if self.options.loss == "absolute" else errors.square()
+
+    def blended(self, targets: Tensor) -> Tensor:
+        """Their mean."""
+        return targets.double().mean(1, keepdim=True)
 
     def predicted(self, prediction: Tensor) -> Tensor:
         """Numbers in the units of the data."""

@@ -14,7 +14,7 @@ from torch import Tensor
 from fairsilo.core.task import Ending, Measure, Metric
 from fairsilo.errors import FairsiloError
 from fairsilo.tasks.augmentation import augmented, draws, moved
-from fairsilo.tasks.losses import SMOOTH, entropies, masks, overlaps, soft_dice
+from fairsilo.tasks.losses import SMOOTH, entropies, masks, overlaps, shares, soft_dice
 from fairsilo.tasks.options import Options
 from fairsilo.tasks.standard_errors import of_mean, of_mean_of_means, products
 
@@ -76,7 +76,7 @@ class Segment:
 
     # -------------------------------------------------------------------------------------------------------- training
     def loss(self, prediction: Tensor, targets: Tensor) -> Tensor:
-        targets = targets.long()
+        targets = targets if targets.is_floating_point() else targets.long()
         losses, counts = entropies(prediction, targets, self.options.weights, self.options.smoothing)
         areas = overlaps(prediction.softmax(1), masks(targets, self.classes, prediction.dtype))
         return self._joint(losses.sum() / counts.sum(), soft_dice(*(one.sum(0) for one in areas)))
@@ -84,6 +84,10 @@ class Segment:
     def _joint(self, entropy: Tensor, dice: Tensor) -> Tensor:
         chosen = self.options.loss or LOSSES[0]
         return {"cross-entropy": entropy, "dice": dice}.get(chosen, (entropy + dice) / 2)
+
+    def blended(self, targets: Tensor) -> Tensor:
+        """The share of each class at each pixel."""
+        return shares(targets, self.classes)
 
     def predicted(self, prediction: Tensor) -> Tensor:
         """Probabilities of each pixel."""

@@ -52,7 +52,7 @@ ABOUT = About(
     ),
     protocols=(
         "FedHEAL: 20 silos, five of each domain, a tenth of its training images each, none held out "
-        "(data.protocol=fedheal-office); fairsilo draws the test images at random, the paper takes the last two of ten",
+        "(data.protocol=fedheal-office); the last two of every ten images, in the order of their names, are tested on",
         "FedBN: a silo per domain, its own training and test images",
     ),
     sha256={

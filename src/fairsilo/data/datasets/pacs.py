@@ -5,6 +5,8 @@ from __future__ import annotations
 from fairsilo.data.about import About, Layout, has_folders, on_use, packed
 
 DOMAINS = ("photo", "art_painting", "cartoon", "sketch")
+# the official lists: those for testing name whole domains, so that what is trained or validated on comes first
+KFOLD = {"_train_kfold.txt": "train", "_crossval_kfold.txt": "validation", "_test_kfold.txt": "test"}
 
 ABOUT = About(
     title="PACS",
@@ -20,11 +22,15 @@ ABOUT = About(
         Layout(
             "DomainBed's folders (PACS/photo/dog/*.jpg)",
             has_folders(*DOMAINS),
-            on_use("layouts:domain_folders", domains=DOMAINS),
+            on_use("layouts:domain_folders", domains=DOMAINS, lists=KFOLD),
         ),
         packed(*DOMAINS),
     ),
     protocols=(
+        "the official split: where its lists (photo_train_kfold.txt, photo_crossval_kfold.txt, photo_test_kfold.txt) "
+        "lie beside the folders, in splits/ or in 'Train val splits and h5py files pre-read'/, training and validation "
+        "follow them. Their test lists name whole domains, for the one held out; the silos have no test images of "
+        "their own then. data.split=random does without the lists",
         "DomainBed: 80 % of each domain to train, 20 % to test (data.test=0.2), each domain held out in turn",
         "GA: three domains train with equal weights, the fourth is held out (train.weighting=uniform)",
         "FedGCR: client types in the order photo, art_painting, cartoon, sketch (data.domains, data.dif=5 or 10)",

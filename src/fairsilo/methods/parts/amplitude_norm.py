@@ -7,13 +7,12 @@ its training images once, the server averages them, and the result goes with eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from fairsilo.core.attachments import Sends
+from fairsilo.core.attachments import Sends, Sizes
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
@@ -43,7 +42,7 @@ class AmplitudeNorm(Part):
         0.0, "half-size of the window as a share of the image; 0: the zero frequency alone", low=0, high=0.5
     )
 
-    def sizes(self, known: Mapping[str, int]) -> dict[str, int]:
+    def sizes(self, known: Sizes) -> dict[str, int]:
         return window_sizes(known, self.window)
 
     def prepare(self, server: Server) -> None:

@@ -6,13 +6,12 @@ First order. Of masks, contours and what surrounds them must also stay apart in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fairsilo.core.attachments import Sends
+from fairsilo.core.attachments import Sends, Sizes
 from fairsilo.core.local import correct, descend, gradient
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output, features_in
@@ -48,7 +47,7 @@ class FrequencyEpisodes(Part):
     contrast: float = setting(0.1, "weight of the contrast of contours", low=0, rare="in segmentation")
     temperature: float = setting(0.05, "of that contrast", low=0, open_low=True, rare="in segmentation")
 
-    def sizes(self, known: Mapping[str, int]) -> dict[str, int]:
+    def sizes(self, known: Sizes) -> dict[str, int]:
         return window_sizes(known, self.window)
 
     def prepare(self, server: Server) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fairsilo.core.messages import Message
-from fairsilo.core.output import Output, features_in
+from fairsilo.core.output import Output, vectors_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.fields import setting
@@ -68,8 +68,8 @@ class GroupPrompts(Part):
             module = silo.model.module
             assert isinstance(module, GroupedVit)
             return loss + silo.task.loss(module.uncustomised(batch.inputs), batch.targets)
-        received = features_in(silo.reference(batch.inputs, silo.start))
-        previous = features_in(silo.reference(batch.inputs, before))
+        received = vectors_in(silo.reference(batch.inputs, silo.start))
+        previous = vectors_in(silo.reference(batch.inputs, before))
         return loss + self.terms(output, known, received, previous, silo.round / silo.rounds)
 
     def finish(self, silo: Silo, update: Message) -> None:
@@ -81,5 +81,5 @@ class GroupPrompts(Part):
         if self.variant == "released":
             gc_weight, ra_weight, ra_temperature = 0.1 * (0.5 + 0.5 * progress), 0.05, 1.0
         groups = group_contrast(output.extra[PROMPT], known, self.temperature, self.similarity)
-        features = feature_contrast(features_in(output), received, previous, ra_temperature, self.similarity)
+        features = feature_contrast(vectors_in(output), received, previous, ra_temperature, self.similarity)
         return gc_weight * groups.mean() + ra_weight * features.mean()

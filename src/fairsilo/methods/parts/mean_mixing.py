@@ -1,7 +1,7 @@
-"""FedMix (Yoon et al., ICLR 2021). Differs from FedAvg by mixing in averaged images of all silos.
+"""FedMix (Yoon et al., ICLR 2021). Differs from FedAvg by mixing in averaged samples of all silos.
 
-Before training every silo sends the means of small groups of its images and labels; the server hands all of them to
-everyone. Locally, mixup with such a mean is approximated to first order, so that nobody mixes with a single image.
+Before training every silo sends the means of small groups of its inputs and targets; the server hands all of them to
+everyone. Locally, mixup with such a mean is approximated to first order, so that nobody mixes with a single sample.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
 from fairsilo.methods.mixing import group_means, mixing_terms
 
-MEANS = "once, means of groups of its training images and of their labels, which go to every silo"
+MEANS = "once, means of groups of its training samples and of their targets, which go to every silo"
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class MeanMixing(Part):
         paper="Yoon et al., FedMix: Approximation of Mixup under Mean Augmented Federated Learning, ICLR 2021",
         formula="l1 = (1-lam) l(f((1-lam)x), y);  l1 + lam l(f((1-lam)x), y_mean) + lam <d l1/dx, x_mean>",
         sends=(
-            Sends("inputs", MEANS, ("groups", "channels", "height", "width"), "float", exchange="share", topic="means"),
-            Sends("labels", MEANS, ("groups", "classes"), "float", exchange="share", topic="means"),
+            Sends("inputs", MEANS, ("groups", "input"), "float", exchange="share", topic="means"),
+            Sends("labels", MEANS, ("groups", "prediction"), "float", exchange="share", topic="means"),
         ),
         keeps=("the bank of means at the silo and the server",),
     )
-    needs = frozenset({"classification", "input-gradients"})
+    needs = frozenset({"blended-targets", "continuous-inputs", "input-gradients"})
 
     lam: float = setting(0.05, "share of the mean in the mixture", low=0, high=1)
-    group: int = setting(8, "images that are averaged into one mean; the fewer, the less private", low=2)
+    group: int = setting(8, "samples that are averaged into one mean; the fewer, the less private", low=2)
 
     def prepare(self, server: Server) -> None:
         ask = Message({}, {"part": self.name, "topic": "means"})
@@ -81,7 +81,7 @@ class MeanMixing(Part):
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         bank, drawn = silo.scratch[f"{self.name}.inputs"], batch.extra[f"{self.name}.means"]
-        labels = silo.scratch[f"{self.name}.labels"][drawn]
         plain = silo.task.loss(output.prediction, batch.targets)
-        terms = mixing_terms(plain, output.prediction, batch.inputs, bank[drawn], labels, self.lam)
+        blended = silo.task.loss(output.prediction, silo.scratch[f"{self.name}.labels"][drawn])
+        terms = mixing_terms(plain, blended, batch.inputs, bank[drawn], self.lam)
         return loss - plain + terms[0] + terms[1] + terms[2]  # whatever other parts added stays as it was

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fairsilo.core.local import task_loss
-from fairsilo.core.output import Output, features_in
+from fairsilo.core.output import Output, vectors_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.fields import setting
@@ -33,6 +33,6 @@ class PrototypeContrast(Part):
         if means is None:
             return loss
         share = 1 - (silo.round - 1) / (silo.rounds - 1) if silo.rounds > 1 else 1.0
-        near = prototype_contrast(features_in(output), batch.targets, means, known, self.temperature)
+        near = prototype_contrast(vectors_in(output), batch.targets, means, known, self.temperature)
         plain = task_loss(silo, output, batch)
         return loss + share * (near - plain)  # whatever other parts added stays as it was

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fairsilo.core.output import Output, features_in
+from fairsilo.core.output import Output, vectors_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import PRIVATE, SHARED, Slot
@@ -43,4 +43,4 @@ class PrototypePull(Part):
         means, known = silo.scratch["prototypes"]
         if means is None:
             return loss
-        return loss + self.mu * prototype_distance(features_in(output), batch.targets, means, known)
+        return loss + self.mu * prototype_distance(vectors_in(output), batch.targets, means, known)

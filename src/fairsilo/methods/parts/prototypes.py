@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fairsilo.core.attachments import EACH_UPDATE, Sends
 from fairsilo.core.messages import Message
-from fairsilo.core.output import Output, features_in
+from fairsilo.core.output import Output, vectors_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
@@ -50,7 +50,7 @@ class Prototypes(Part):
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         if batch.last and silo.scratch[f"{self.name}.step"] != silo.steps:  # once a step, however many passes it takes
             silo.scratch[f"{self.name}.step"] = silo.steps
-            silo.scratch[f"{self.name}.sums"].add(features_in(output).detach().flatten(1), batch.targets)
+            silo.scratch[f"{self.name}.sums"].add(vectors_in(output).detach(), batch.targets)
         return loss
 
     def finish(self, silo: Silo, update: Message) -> None:
