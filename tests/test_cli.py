@@ -51,7 +51,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit code, output and errors of `fairsilo ARGUMENTS`, in this process."""
     before, sys.argv = sys.argv, ["fairsilo", *arguments]
-    output.console.file, output.errors.file = sys.stdout, sys.stderr
     output.console.width = 200
     try:
         cli.main()

@@ -70,7 +70,9 @@ def test_local_training_is_each_silo_alone(people: Federation) -> None:
     history, loop = tiny.run("local", people)
     assert {row["model"] for row in history.rows} == {"personal"}
     assert loop.server.layout.size == 0
-    numbers = 8 * 3 * 2 * 32  # at most: three silos, two splits, loss, metrics and confusion of 3 classes; no model
+    numbers = (
+        8 * 3 * 2 * 40
+    )  # at most: three silos, two splits, loss, metrics, errors, confusion of 3 classes; no model
     assert all(e["bytes_up"] < numbers for record in history.rounds for e in record["exchanges"])
 
 
@@ -403,7 +405,7 @@ def test_communication_of_faa_schedules(people: Federation) -> None:
                     traffic[exchange["kind"]] += exchange["bytes_down"] + exchange["bytes_up"]
         extra.append(traffic["probe"] / traffic["train"])
     # besides models, little is sent: what was measured, which counts beside so small a model
-    assert extra == [pytest.approx(share, rel=0.2) for share in (0, 0.125, 0.5, 1)]
+    assert extra == [pytest.approx(share, rel=0.25) for share in (0, 0.125, 0.5, 1)]
 
 
 def test_models_a_to_g_are_one_line_each() -> None:
