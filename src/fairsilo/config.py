@@ -171,7 +171,8 @@ DEMO: dict[str, Any] = {
     "method": "elcfs | fedheal",
     "baseline": "fedavg",
     "data": {"name": "glyphs", "share": "scan=1, photo=0.5, print=0.25, sketch=0.125"},
-    "train": {"rounds": 5, "epochs": 3},
+    "train": {"rounds": 4, "epochs": 3},
+    "evaluate": {"every": 2},
 }
 DEMO_SEEDS = (0, 1, 2)
 

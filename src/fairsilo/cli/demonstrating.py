@@ -33,4 +33,5 @@ def demo(out: OutFolder = None, as_json: AsJson = False) -> None:
         show_json(found.as_dict())
         return
     show_comparison(page)
+    say(f"one run in detail: fairsilo report '{found.folder / found.cells[-1]['folder']}'")
     say(paired_sentence(read_comparison(page.parent)))

@@ -172,8 +172,7 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     table.add_column("method")
     for key in HEADLINES:
         what = f"{key}: std over silos, lower is more even (mean)" if key == "fairness" else key
-        table.add_column(what, justify="right")
-        table.add_column(f"minus {escape(first)} ± s.e.", justify="right", style="dim")
+        table.add_column(f"{what}\n[dim]minus {escape(first)} ± s.e.[/dim]", justify="right")
     clustered = _clustered(comparison)
     if clustered:
         table.add_column("clustering accuracy", justify="right")
@@ -181,8 +180,9 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
         texts = []
         for key in HEADLINES:
             found = row[key]
-            texts.append(_beside_mean(_with_spread(found), key, row[AT_HOME]["mean"]) + _in_runs(found, row["cells"]))
-            texts.append(_difference(found))
+            shown = _beside_mean(_with_spread(found), key, row[AT_HOME]["mean"]) + _in_runs(found, row["cells"])
+            difference = _difference(found)
+            texts.append(f"{shown}\n[dim]{difference}[/dim]" if difference else shown)
         if clustered:
             texts.append(percent(clustered.get(row["method"])))
         table.add_row(escape(row["method"]), *texts)
