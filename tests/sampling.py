@@ -24,9 +24,9 @@ LAWS = {
     "test_bytes_follow_from_the_declaration": 7,
     "test_on_tiny_silos_the_model_moves_or_the_method_is_refused": 5,
     "test_every_setting_changes_something_or_is_refused": 8,
-    "test_every_method_learns_every_task": 8,
-    "test_engines_agree_on_every_task": 8,
-    "test_a_crash_and_resume_on_every_task": 8,
+    "test_every_method_learns_every_task": 11,
+    "test_engines_agree_on_every_task": 11,
+    "test_a_crash_and_resume_on_every_task": 11,
 }
 
 
@@ -34,7 +34,13 @@ LAWS = {
 RARE = ("fedproto(share_model=false)", "clip-zero-shot", "clip-lora", "clip-adapter", "vit-central", "local")
 
 
+# where a law takes longest, by far: FedAG has a dozen settings, and each is two runs around CLIP
+LONGEST = {("test_every_setting_changes_something_or_is_refused", "fedag")}
+
+
 def chosen(law: str, how: str) -> bool:
+    if (law, how) in LONGEST:
+        return False
     if how in RARE and law == "test_same_seed_same_numbers_other_seed_others":
         return True
     return (tiny.ALL.index(how) + list(LAWS).index(law)) % LAWS[law] == 0

@@ -9,7 +9,7 @@ import torch
 
 from fairsilo.laws.tiny import enlarged
 
-__all__ = ["enlarged", "write_clip", "write_efficientnet", "write_pixels", "write_resnet", "write_vit"]
+__all__ = ["enlarged", "write_clip", "write_efficientnet", "write_pixels", "write_resnet", "write_siglip", "write_vit"]
 
 
 def write_clip(folder: Path, size: int = 8, layers: int = 2) -> Path:
@@ -38,6 +38,27 @@ def write_clip(folder: Path, size: int = 8, layers: int = 2) -> Path:
     settings = {"tokenizer_class": "CLIPTokenizer", "model_max_length": 40, **special}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "special_tokens_map.json").write_text(json.dumps(special))
+    return write_pixels(folder)
+
+
+def write_siglip(folder: Path, size: int = 8) -> Path:
+    """A random SigLIP for 8 x 8 images, with a tokenizer of single letters; its texts have 24 places."""
+    import tokenizers
+    import transformers
+
+    vocabulary = {"<pad>": 0, "<unk>": 1} | {chr(code): code - 31 for code in range(33, 127)}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        config = transformers.SiglipConfig(
+            text_config={**shape, "vocab_size": len(vocabulary), "max_position_embeddings": 24, "projection_size": 16},
+            vision_config={**shape, "image_size": size, "patch_size": 4},
+        )
+        transformers.SiglipModel(config).save_pretrained(folder)
+    letters = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<unk>"))
+    letters.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    made = transformers.PreTrainedTokenizerFast(tokenizer_object=letters, pad_token="<pad>", unk_token="<unk>")
+    made.save_pretrained(folder)
     return write_pixels(folder)
 
 

@@ -254,8 +254,9 @@ class Experiment:
     )
     model: str = setting(
         "auto",
-        "a network that `fairsilo models` lists (pretrained: clip:PATH, vit:PATH, resnet:PATH, efficientnet:PATH), or "
-        "package:function; auto: what the method is built around, else what suits task and samples",
+        "a network that `fairsilo models` lists (pretrained: clip:PATH, siglip:PATH, vit:PATH, resnet:PATH, "
+        "efficientnet:PATH), or package:function; auto: what the method is built around, else what suits task and "
+        "samples",
     )
     seed: int = setting(0, "of initial weights, batch order and participation", low=0)
     data: DataSettings = field(default_factory=DataSettings)

@@ -13,7 +13,7 @@ import torch
 from pictures import MakeFolder, picture
 from test_packed import sample
 
-from fairsilo.cli import main, output
+from fairsilo.cli import main
 from fairsilo.core.samples import InFile
 from fairsilo.data import load
 from fairsilo.data.checking import check_data
@@ -31,7 +31,6 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 def call(capsys: Any, *words: str) -> tuple[int, str, str]:
     """Exit code, output and errors of `fairsilo WORDS`."""
     before, sys.argv = sys.argv, ["fairsilo", *words]
-    output.console.file, output.errors.file = sys.stdout, sys.stderr
     try:
         main()
         code = 0

@@ -65,9 +65,9 @@ def test_any_flaw_in_what_a_part_shares_is_that_silos_failure(how: str, fault: s
 
 BASE = (
     ("fedavg", "train", "b"),
-    ("fedavg", "evaluate", "b"),
+    pytest.param("fedavg", "evaluate", "b", marks=pytest.mark.slow),
     ("fedavg", "evaluate", "u"),
-    ("fine-tune", "personalise", "b"),
+    pytest.param("fine-tune", "personalise", "b", marks=pytest.mark.slow),
     ("tent", "adapt", "u"),
     ("faa(warmup=0)", "probe", "b"),
 )

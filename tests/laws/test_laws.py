@@ -222,7 +222,7 @@ def _run_until_killed(how: str, folder: Path, kernels: bool) -> None:
     tiny.run(how, tiny.federation(), folder=folder, listener=kill)
 
 
-@pytest.mark.parametrize("how", tiny.KINDS)
+@pytest.mark.parametrize("how", tiny.thinned(tiny.KINDS, 3))
 def test_a_real_kill_and_resume_gives_the_same_numbers(how: str, people: Federation, tmp_path: Path) -> None:
     import torch.multiprocessing as multiprocessing
 

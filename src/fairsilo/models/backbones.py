@@ -1,5 +1,5 @@
-"""Pretrained backbones by `transformers`: CLIP, ViT, ResNet and EfficientNet, by name, by local path,
-or the tiny ones shipped here.
+"""Pretrained backbones by `transformers`: CLIP, ViT, ResNet and EfficientNet (SigLIP in siglip.py), by name, by local
+path, or the tiny ones shipped here.
 
 A backbone is loaded once and shared by all networks built on it; it is frozen, and nothing here changes it. What is
 trained beside it (adapters, prompts, heads) belongs to the network that holds it. A method that adapts no backbone
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SHIPPED = ("tiny-clip", "tiny-vit")
-KINDS = ("clip", "vit", "resnet", "efficientnet")
+KINDS = ("clip", "siglip", "vit", "resnet", "efficientnet")
 TEMPLATE = "a photo of a {}"
 
 
@@ -46,9 +46,7 @@ def backbone_network(name: str, classes: int) -> nn.Module:
         kind, _, source = name.partition(":")
     if not source:
         raise FairsiloError(f"model {name!r} names no weights; write {kind}:PATH or {kind}:NAME")
-    networks = {"clip": ClipNetwork, "vit": VitNetwork, "resnet": ResnetNetwork, "efficientnet": EfficientnetNetwork}
-    made: nn.Module = networks[kind](source, classes)
-    return made
+    return Backbone.known[kind](source, classes)
 
 
 # ------------------------------------------------------------------------------------------------------------- loading
@@ -69,6 +67,7 @@ def _loaded(kind: str, source: str) -> Any:
     _refuse_pickles(kind, Path(source))
     loader: Any = {
         "clip": transformers.CLIPModel,
+        "siglip": transformers.SiglipModel,
         "vit": transformers.ViTModel,
         "resnet": transformers.ResNetModel,
         "efficientnet": transformers.EfficientNetModel,
@@ -170,13 +169,14 @@ def _pixels(kind: str, source: str) -> tuple[tuple[float, ...], tuple[float, ...
 
     They are looked for where `transformers` does: in processor_config.json, which whole processors are saved to, then
     in preprocessor_config.json. Where neither says, they are those that most weights of the kind were trained with:
-    OpenAI's for CLIP, 0.5 for ViT (images stay in [-1, 1]), ImageNet's for ResNet and EfficientNet.
+    OpenAI's for CLIP, 0.5 for ViT and SigLIP (images stay in [-1, 1]), ImageNet's for ResNet and EfficientNet.
     """
     from transformers import image_utils
 
     known: Any = image_utils
     usual = {
         "clip": (known.OPENAI_CLIP_MEAN, known.OPENAI_CLIP_STD),
+        "siglip": (known.IMAGENET_STANDARD_MEAN, known.IMAGENET_STANDARD_STD),
         "vit": (known.IMAGENET_STANDARD_MEAN, known.IMAGENET_STANDARD_STD),
         "resnet": (known.IMAGENET_DEFAULT_MEAN, known.IMAGENET_DEFAULT_STD),
         "efficientnet": (known.IMAGENET_DEFAULT_MEAN, known.IMAGENET_DEFAULT_STD),
@@ -204,9 +204,14 @@ def _settings(source: str, name: str) -> dict[str, Any]:
 class Backbone(nn.Module):
     """What every network on a backbone has: the size of images it takes and how they are normalised."""
 
+    known: ClassVar[dict[str, type[Backbone]]] = {}  # by kind
     kind = ""
     short_floats = False  # the backbone computes in bfloat16; what comes out is float32 again
     frozen = True  # the weights are the shared ones; otherwise a copy, of which something is trained
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        Backbone.known[cls.kind] = cls
 
     def __init__(self, source: str, classes: int) -> None:
         super().__init__()
@@ -372,11 +377,10 @@ class ClipNetwork(Backbone):
     def tokens(self, texts: Sequence[str], context: int = 0) -> Tensor:
         """Token numbers, padded to one length; a text too long for the encoder is named.
 
-        Before each text stand as many tokens as a context will take the place of. Classes are often named after
-        folders: an underscore between two words (alarm_clock) is read as a space.
+        Before each text stand as many tokens as a context will take the place of.
         """
         tokenizer = _tokenizer(self.source)
-        texts = [re.sub(r"(?<=[^\W_])_+(?=[^\W_])", " ", text) for text in texts]
+        texts = [spaced(text) for text in texts]
         filled = [" ".join([*["x"] * context, text]) for text in texts]
         longest = int(self.pretrained.config.text_config.max_position_embeddings)
         for text, whole in zip(texts, filled, strict=True):
@@ -393,8 +397,15 @@ class ClipNetwork(Backbone):
         """Projected text features; a context replaces the embedded tokens after the first."""
         tokens = tokens.to(self.scale.device)
         with self.arithmetic(tokens):
-            out = _read(self.pretrained, tokens, context)
+            out = self.read(tokens, context)
         return out.float() if self.short_floats else out
+
+    def read(self, tokens: Tensor, context: Tensor | None = None) -> Tensor:
+        """What the text encoder makes of tokens, in whatever arithmetic it is called in."""
+        with context_after(1, self.pretrained.text_model.embeddings.token_embedding, context):
+            pooled = self.pretrained.text_model(input_ids=tokens).pooler_output
+        out: Tensor = self.pretrained.text_projection(pooled)
+        return out
 
     @torch.no_grad()
     def prompts(self, classes: Sequence[str], template: str = TEMPLATE) -> Tensor:
@@ -403,7 +414,7 @@ class ClipNetwork(Backbone):
             raise FairsiloError(f"the template {template!r} has no {{}} for the class")
         texts, device = tuple(template.format(name) for name in classes), self.scale.device
         if (self.source, texts, device) not in _class_features:
-            features = _read(self.pretrained, self.tokens(texts).to(device))
+            features = self.read(self.tokens(texts).to(device))
             _class_features[self.source, texts, device] = nn.functional.normalize(features, dim=1)
         return _class_features[self.source, texts, device].clone()
 
@@ -414,12 +425,9 @@ class ClipNetwork(Backbone):
         raise FairsiloError("CLIP alone is not trained: compose the method with fedclip, promptfl or clip-zero-shot")
 
 
-def _read(pretrained: Any, tokens: Tensor, context: Tensor | None = None) -> Tensor:
-    """What CLIP's text encoder makes of tokens, in whatever arithmetic it is called in."""
-    with _context(pretrained.text_model.embeddings.token_embedding, context):
-        pooled = pretrained.text_model(input_ids=tokens).pooler_output
-    out: Tensor = pretrained.text_projection(pooled)
-    return out
+def spaced(text: str) -> str:
+    """Classes are often named after folders: an underscore between two words (alarm_clock) is read as a space."""
+    return re.sub(r"(?<=[^\W_])_+(?=[^\W_])", " ", text)
 
 
 def similarities(images: Tensor, texts: Tensor, scale: Tensor) -> Tensor:
@@ -466,12 +474,13 @@ def _appended(embeddings: nn.Module, prompts: Tensor | None) -> Any:
     return _hooked(embeddings, change)
 
 
-def _context(embedding: nn.Module, context: Tensor | None) -> Any:
+def context_after(first: int, embedding: nn.Module, context: Tensor | None) -> Any:
+    """Inside the block a context takes the place of embedded tokens, after so many first ones."""
     if context is None:
         return _hooked(embedding, None)
 
     def change(tokens: Tensor) -> Tensor:
         inside = context.expand(len(tokens), -1, -1)
-        return torch.cat([tokens[:, :1], inside, tokens[:, 1 + len(context) :]], 1)
+        return torch.cat([tokens[:, :first], inside, tokens[:, first + len(context) :]], 1)
 
     return _hooked(embedding, change)

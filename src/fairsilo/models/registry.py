@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+import fairsilo.models.siglip  # noqa: F401 - makes its kind known
 from fairsilo.config import fields_of
 from fairsilo.core import streams
 from fairsilo.core.calls import settings_in
@@ -192,6 +193,9 @@ BACKBONES: dict[str, Description] = {
         "images of the size in its config.json, such as 224x224",
         weights=_ELSEWHERE,
     ),
+    "siglip:PATH": Description(
+        "SigLIP, frozen: as clip:PATH.", "images of the size in its config.json, such as 224x224", weights=_ELSEWHERE
+    ),
     "vit:PATH": Description(
         "A pretrained vision transformer and a head: all of it is trained, or what the method puts around it.",
         "images of the size in its config.json, such as 224x224",
@@ -244,7 +248,7 @@ def _maker(text: str) -> Any:
         return partial(found, **settings) if settings and callable(found) else found
     known = (*NETWORKS, *SHIPPED, *registered(_GROUP))
     raise FairsiloError(
-        f"unknown model {name!r}{nearest(name, known)} (pretrained: clip:PATH, vit:PATH, resnet:PATH or "
+        f"unknown model {name!r}{nearest(name, known)} (pretrained: clip:PATH, siglip:PATH, vit:PATH, resnet:PATH or "
         "efficientnet:PATH; your own: 'package:function', called with the number of classes and of channels)"
     )
 
