@@ -77,6 +77,7 @@ def test_a_silo_that_raises_says_why_and_where(parallel: bool, people: Federatio
     assert failure["detail"].startswith("ValueError: the scanner is broken (begin, line")
 
 
+@pytest.mark.slow
 def test_strict_stops_at_the_first_failure(people: Federation, pool: Pool) -> None:
     how = Method((Trouble("raise"),), "trouble")
     with pytest.raises(ValueError, match="scanner"):

@@ -56,6 +56,7 @@ def run(how: str, model: str, people: Federation, rounds: int = 2, **more: Any) 
     return Loop(ready.plan, ready.federation.roster, engine).run(), ready
 
 
+@pytest.mark.slow
 def test_workers_read_features_from_their_files(clip: str, people: Federation, pool: Pool, tmp_path: Path) -> None:
     alone, _ = run("fedclip", clip, people)
     ready = keep_features(tiny.plan("fedclip", SHORT, model=clip), people, limit=0.0, folder=tmp_path / "features")

@@ -643,6 +643,7 @@ def test_three_rounds_resume_identically(
         assert tiny.numbers(run(how, vit, people, tmp_path / stage)[0]) == whole, stage
 
 
+@pytest.mark.slow
 def test_it_learns(vit: str, people: Federation) -> None:
     history, _ = run(FEDGCR, vit, people, rounds=9, epochs=2, optimizer="adam", lr=0.01, momentum=0.0)
     scores = {

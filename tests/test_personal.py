@@ -390,6 +390,7 @@ def test_kept_local_models_add_up_to_the_mean(people: Federation, tmp_path: Path
 
 
 # -------------------------------------------------------------------------------------------------------- compositions
+@pytest.mark.slow
 def test_communication_of_faa_schedules(people: Federation) -> None:
     """FFT-GP's Table 15: what FAA in every n-th round costs on top of GA."""
     training = dataclasses.replace(tiny.TRAINING, rounds=16, batch_size=64)

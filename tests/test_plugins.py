@@ -145,6 +145,7 @@ def test_listings_name_what_installed_packages_offer_and_what_cannot_be_imported
     assert "cannot be imported" in entries["lost"].describe()["idea"]
 
 
+@pytest.mark.slow
 def test_a_run_on_data_model_task_and_method_of_a_package_in_worker_processes(installed: Path, tmp_path: Path) -> None:
     """By command line; what the run folder names is installed, so it may be opened without trust."""
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{installed}"}

@@ -97,6 +97,7 @@ def test_a_step_is_the_factor_times_as_long(kind: str, people: Federation) -> No
     assert all(moved.norm() > 0 for name, moved in one.items() if "head" in name)
 
 
+@pytest.mark.slow
 def test_a_factor_of_one_is_plain_training_and_zero_freezes(people: Federation) -> None:
     plain, same, frozen = (
         tiny.run("fedavg", people, dataclasses.replace(tiny.TRAINING, lr_groups=groups))[0].vector

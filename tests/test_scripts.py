@@ -98,6 +98,7 @@ def test_what_cannot_be_sent_to_a_worker_runs_in_this_process_and_says_so(people
 
 
 # -------------------------------------------------------------------------------------------------------- true records
+@pytest.mark.slow
 def test_a_federation_of_ones_own_is_recorded_under_its_own_name(people: Federation, tmp_path: Path) -> None:
     fairsilo.run(method="fedavg", model=tiny.TinyNet, federation=people, out=tmp_path / "run", **SMALL)  # type: ignore[arg-type]
     assert config.read_yaml(tmp_path / "run" / "config.yaml")["data"]["name"] == "tiny"

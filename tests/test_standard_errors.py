@@ -150,6 +150,7 @@ def test_the_error_of_the_mean_of_two_images() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # of MONAI about itself
+@pytest.mark.slow
 def test_the_error_of_distances_is_a_bootstraps() -> None:
     """Images drawn again with replacement; 400 of them give the deviation within 12 %, as above."""
     task = Segment(3, "hd95")

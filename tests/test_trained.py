@@ -493,6 +493,7 @@ def test_images_of_another_shape_are_refused(run: Path) -> None:
         Trained(run).predict(torch.zeros(1, 3, 6, 6, dtype=torch.uint8))
 
 
+@pytest.mark.slow
 def test_a_model_given_from_python_is_asked_for_again(packed: Path, tmp_path: Path) -> None:
     people = tiny.federation()
     api.run(method="fedavg", model=tiny.TinyNet, federation=people, train=TRAIN_FAST, out=tmp_path / "r")
