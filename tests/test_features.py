@@ -92,8 +92,8 @@ def test_prompts_are_not_read_again_every_round(
     clip: str, people: Federation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     read: list[int] = []
-    encode = backbones._read
-    monkeypatch.setattr(backbones, "_read", lambda *given: (read.append(1), encode(*given))[1])
+    encode = backbones.ClipNetwork.read
+    monkeypatch.setattr(backbones.ClipNetwork, "read", lambda *given: (read.append(1), encode(*given))[1])
     backbones._class_features.clear()
     counts = []
     for rounds in (1, 3):

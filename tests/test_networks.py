@@ -124,8 +124,8 @@ def refused(name: str) -> str:
 def test_a_misspelt_network_is_refused_with_the_nearest_and_the_other_way() -> None:
     assert refused("resnet10") == (
         "unknown model 'resnet10'; did you mean 'resnet-10'? "
-        "(pretrained: clip:PATH, vit:PATH, resnet:PATH or efficientnet:PATH; your own: 'package:function', called with "
-        "the number of classes and of channels)"
+        "(pretrained: clip:PATH, siglip:PATH, vit:PATH, resnet:PATH or efficientnet:PATH; your own: "
+        "'package:function', called with the number of classes and of channels)"
     )
     assert "; known: char-lstm, efficientnet-b0, " in refused("no-such-network")
 
