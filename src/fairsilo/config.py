@@ -201,7 +201,9 @@ class EvaluateSettings:
     every: int = setting(1, "evaluate every n-th round (and the last)", low=1)
     batch: int = setting(256, "samples a step when evaluating", low=1)
     metric: str = setting(
-        "auto", "what is reported: a metric of the data's task; auto: its own choice, for classes accuracy"
+        "auto",
+        "what is reported: a metric of the data's task; auto: of a public data set what its papers report, else the "
+        "task's own choice, for classes accuracy",
     )
     selection: str = setting(
         "last",

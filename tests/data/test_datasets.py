@@ -16,16 +16,17 @@ import torch
 from pictures import picture
 
 from fairsilo.config import experiment
+from fairsilo.core.samples import SiloData, Split
 from fairsilo.data import all_datasets, datasets, load
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset
 from fairsilo.data.dermoscopy import age_group
-from fairsilo.data.federation import federate
+from fairsilo.data.federation import Federation, federate
 from fairsilo.data.packed import write_packed
 from fairsilo.data.prepared import read_prepared, write_prepared
 from fairsilo.data.text import LENGTH, VOCABULARY
 from fairsilo.errors import FairsiloError
 from fairsilo.runs import compare
-from fairsilo.runs.setup import federation_of
+from fairsilo.runs.setup import evaluate_of, federation_of
 from fairsilo.tasks.classify import Classify
 from fairsilo.tasks.registry import TASKS
 
@@ -97,6 +98,15 @@ def test_data_root_comes_before_the_environment(tmp_path: Path, monkeypatch: pyt
     assert levels(load(name="pacs"), "photo") == [10]
     assert levels(load(name="pacs", root=str(tmp_path / "b")), "photo") == [90]
     assert levels(load(name="pacs", root=str(tmp_path / "b" / "PACS")), "photo") == [90]
+
+
+def test_what_papers_report_is_reported_unless_another_metric_is_named() -> None:
+    split = Split(torch.zeros(6, 3, 8, 8, dtype=torch.uint8), torch.arange(6) % 3)
+    roster = Federation("any", ("0", "1", "2"), [SiloData("a", "a", split, split, split)]).roster
+    for name, metric in (("ham10000", "balanced-accuracy"), ("pacs", "accuracy"), ("lung", "accuracy")):
+        assert evaluate_of(experiment({"method": "fedavg", "data": {"name": name}}), roster).metric == metric
+    chosen = experiment({"method": "fedavg", "data": {"name": "ham10000"}, "evaluate": {"metric": "auroc"}})
+    assert evaluate_of(chosen, roster).metric == "auroc"
 
 
 def test_a_comparison_over_all_domains_finds_them_under_the_root(

@@ -20,8 +20,9 @@ from fairsilo.core.part import Part
 from fairsilo.core.roster import Roster
 from fairsilo.core.samples import Split, joined
 from fairsilo.core.vectors import tensors_of
-from fairsilo.data import load
+from fairsilo.data import is_public, load
 from fairsilo.data.dataset import Dataset
+from fairsilo.data.datasets import about
 from fairsilo.data.federation import Federation, federate
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.data.synthetic import check_synthetic, leaving, like, make_synthetic
@@ -211,11 +212,13 @@ def model_of(chosen: str, method: str, roster: Roster) -> str:
 
 
 def evaluate_of(experiment: Experiment, roster: Roster) -> EvaluateSettings:
-    """The settings of the evaluation, with the metric that `auto` comes to for the data's task."""
+    """The settings of the evaluation, with the metric that `auto` comes to: of a public data set the papers' own."""
     if experiment.evaluate.metric != "auto":
         return experiment.evaluate
-    reported = task_of(roster.task, len(roster.classes)).reported
-    return dataclasses.replace(experiment.evaluate, metric=reported.name)
+    name, task = experiment.data.name or "", task_of(roster.task, len(roster.classes))
+    papers = about(name) if is_public(name) else None
+    reported = papers.metric if papers and papers.task == roster.task else ""
+    return dataclasses.replace(experiment.evaluate, metric=reported or task.reported.name)
 
 
 # ------------------------------------------------------------------------------------------------------------ the plan

@@ -41,9 +41,6 @@ ABOUT = About(
         ),
         packed(*DOMAINS),
     ),
-    protocols=(
-        "GRACE: FLamby's training and test images, balanced accuracy (evaluate.metric=balanced-accuracy), each centre "
-        "held out in turn",
-    ),
+    protocols=("GRACE: FLamby's training and test images, balanced accuracy, each centre held out in turn",),
     metric="balanced-accuracy",
 )

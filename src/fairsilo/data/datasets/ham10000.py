@@ -44,9 +44,7 @@ ABOUT = About(
         ),
         packed(*DOMAINS),
     ),
-    protocols=(
-        "all images of a lesion are in one split; balanced accuracy is the metric (evaluate.metric=balanced-accuracy)",
-    ),
+    protocols=("all images of a lesion are in one split; balanced accuracy is the metric",),
     sha256={
         "rosendahl.npz": "04ed85fcdd680e6991e0d9d507c4ac4dadb799f14345833c443c35fbccdad45b",
         "vidir_modern.npz": "a2ae3c8c621789325e3af02ae9bf4bf96cd2f5b3368aa24e24b3c90a9ce8e524",
