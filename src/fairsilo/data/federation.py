@@ -183,26 +183,9 @@ def federate(
     client types, in the order given, the first with the most silos and samples. `split` is `data.split`.
     """
     outside = held_out_domains(dataset, held_out)
-    named = any((domain.split != UNDECIDED).any() for domain in dataset.domains.values())
+    given_splits = any((domain.split != UNDECIDED).any() for domain in dataset.domains.values())
     if split != "auto":
-        made = {
-            name: in_order(domain, test) if split == "order" and name not in outside else undecided(domain)
-            for name, domain in dataset.domains.items()
-        }
-        found = federate(
-            replace(dataset, domains=made),
-            held_out=held_out,
-            silos_per_domain=silos_per_domain,
-            share=share,
-            dif=dif,
-            order=order,
-            validation=validation,
-            test=test,
-            seed=seed,
-        )
-        if split == "order":  # then the last tenths are as many as `test` says
-            return replace(found, settled=tuple(key for key in found.settled if key != "data.test"))
-        return found if named else replace(found, settled=(*found.settled, "data.split"))
+        dataset = _split_anew(dataset, split, outside, test)
     counts = {"": silos_per_domain} if isinstance(silos_per_domain, int) else silos_per_domain
     for key, given in (("data.silos_per_domain", counts), ("data.share", share or {})):
         _check_named(key, given, dataset, outside)
@@ -212,7 +195,8 @@ def federate(
         dataset = replace(dataset, domains=listed)
         if share:
             raise FairsiloError("data.dif decides how many samples each silo gets; leave data.share out")
-        return _typed(dataset, outside, dif, set(counts.values()), validation, test, seed)
+        found = _typed(dataset, outside, dif, set(counts.values()), validation, test, seed)
+        return replace(found, settled=_settled_by(split, found.settled, given_splits))
     silos: list[SiloData] = []
     unseen: list[SiloData] = []
     for name, domain in dataset.domains.items():
@@ -225,7 +209,24 @@ def federate(
             part = (share or {}).get(name, (share or {}).get(""))
             silos += divide(domain, task, count, validation, test, seed, part)
     inside = [domain for name, domain in dataset.domains.items() if name not in outside]
-    return Federation(dataset.name, dataset.classes, tuple(silos), tuple(unseen), dataset.task, _settled(inside))
+    settled = _settled_by(split, _settled(inside), given_splits)
+    return Federation(dataset.name, dataset.classes, tuple(silos), tuple(unseen), dataset.task, settled)
+
+
+def _split_anew(dataset: Dataset, split: str, outside: Sequence[str], test: float) -> Dataset:
+    """Without the splits that the data name; by `order` those who train get them by the order of their samples."""
+    made = {
+        name: in_order(domain, test) if split == "order" and name not in outside else undecided(domain)
+        for name, domain in dataset.domains.items()
+    }
+    return replace(dataset, domains=made)
+
+
+def _settled_by(split: str, settled: tuple[str, ...], given_splits: bool) -> tuple[str, ...]:
+    """Which settings have no effect, once `data.split` is considered."""
+    if split == "order":  # then the last tenths are as many as `data.test` says
+        return tuple(key for key in settled if key != "data.test")
+    return settled if split == "auto" or given_splits else (*settled, "data.split")
 
 
 def _check_named(key: str, given: Mapping[str, float], dataset: Dataset, outside: Sequence[str]) -> None:
