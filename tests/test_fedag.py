@@ -530,8 +530,8 @@ def test_what_cannot_be_is_refused_in_a_sentence(clip: str, silos: Federation, m
         run(fedag(clip), tiny.federation(), made)
     refused(fedag(clip) | TwoHeads(), made, "some tensors never leave their silo")
     refused(Method((MomentumStart(),), "half"), made, "'momentum-start' cannot do without 'domain-adapters'")
-    for backbone in ("small-cnn", "tiny-vit:x"):
-        refused(fedag(backbone), made, f"backbone is '{backbone}'; it must be tiny-clip or clip:PATH")
+    refused(fedag("small-cnn"), made, "backbone is 'small-cnn'; it must be tiny-clip, clip:PATH or package:function")
+    refused(fedag("tiny-vit:x"), made, "unknown model 'tiny-vit:x'; did you mean 'tiny-vit'")
 
 
 # ----------------------------------------------------------------------------------------------------- synthetic images

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 
 import fairsilo
 import tiny
-from fairsilo.analysis.groups import by_group
+from fairsilo.analysis.chance import wilson
+from fairsilo.analysis.groups import KINDS, by_group
 from fairsilo.cli import app
 from fairsilo.config import experiment
 from fairsilo.core.attachments import bytes_of, expected, grouped
@@ -261,7 +262,13 @@ def test_a_silo_that_sat_out_counts_with_its_latest_own_model() -> None:
     pool.take("b", "personal", regressed({"f": [3.0] * 5, "m": []}, "personal.test"))
     (row,) = pool.rows()  # the global model was not measured
     assert row["groups"] == {
-        "f": {"samples": 10, "silos": 2, "metric": 2.0, "metrics": {"mae": 2.0, "rmse": pytest.approx(5**0.5)}}
+        "f": {
+            "samples": 10,
+            "silos": 2,
+            "metric": 2.0,
+            "metrics": {"mae": 2.0, "rmse": pytest.approx(5**0.5)},
+            "error": pytest.approx(1 / 9**0.5),
+        }
     }
 
 
@@ -271,6 +278,19 @@ def test_samples_that_silos_of_a_domain_share_are_counted_once() -> None:
         pool.take(name, "global", regressed({"f": [1.0] * 10, "m": [2.0] * 5}, "global.test"))
     (row,) = pool.rows()
     assert (row["left_out"], row["groups"]["f"]["samples"], row["groups"]["f"]["silos"]) == (2, 10, 2)
+
+
+def test_samples_that_two_silos_share_make_a_result_no_surer() -> None:
+    values = [1.0, 2.0, 4.0, 5.0, 9.0]
+    errors = {}
+    for domains in (("x", "x"), ("x", "y")):
+        pool = tallies_of(domains)
+        for name in "ab":
+            pool.take(name, "global", regressed({"f": values, "m": []}, "global.test"))
+        errors[domains] = pool.rows()[0]["groups"]["f"]["error"]
+    pooled = torch.tensor(values * 2).std(correction=1).item() / 10**0.5
+    assert errors["x", "y"] == pytest.approx(pooled)
+    assert errors["x", "x"] == pytest.approx(2**0.5 * pooled)
 
 
 def test_a_metric_that_is_undefined_in_a_group_is_none() -> None:
@@ -418,11 +438,12 @@ def test_a_tally_of_another_length_or_a_count_below_zero_is_a_failure() -> None:
     history = loop_of(groups=("sex",), wrap=Longer).run()
     failures = [(item["silo"], item["kind"]) for item in history.rounds[0]["failures"]]
     assert failures == [("a", "malformed"), ("b", "malformed")]
-    assert rows_of(history, "sex", "global")["groups"]["f"] | {"metric": 0, "metrics": 0} == {
+    assert rows_of(history, "sex", "global")["groups"]["f"] | {"metric": 0, "metrics": 0, "error": 0} == {
         "samples": 9,  # of c alone
         "silos": 1,
         "metric": 0,
         "metrics": 0,
+        "error": 0,
     }
 
 
@@ -476,11 +497,25 @@ def test_worst_best_gap_and_spread_follow_the_direction_of_the_metric() -> None:
         "global": 0.5,
         "personal": 0.6,
         "unseen": 0.2,
+        "intervals": {kind: list(wilson(value, 12)) for kind, value in zip(KINDS, (0.5, 0.6, 0.2), strict=True)},
     }
     assert (found["left_out"], found["unseen_left_out"]) == (4, 7)
     lower = by_group(ROWS, [2], higher=False)["sex"]["global"]
     assert (lower["worst_group"], lower["best"], lower["gap"]) == ("m", 0.5, 0.25)
     assert by_group(ROWS, [2], ddof=1)["sex"]["global"]["std"] == pytest.approx(0.125 * 2**0.5)
+
+
+def test_intervals_of_groups_come_from_their_errors() -> None:
+    """Of a metric that is no accuracy; over several rounds of the mean error."""
+    rows = [row(1, "global", f=0.5, m=2.0), row(2, "global", f=0.7, m=3.0)]
+    for one, error in zip(rows, (0.1, 0.3), strict=True):
+        one["groups"]["f"]["error"] = error
+    found = by_group(rows, [1, 2], metric="mae", share=False)["sex"]["values"]
+    assert found["f"]["intervals"]["global"] == pytest.approx([0.6 - 1.96 * 0.2, 0.6 + 1.96 * 0.2], abs=1e-4)
+    assert found["m"]["intervals"]["global"] is None  # the task knows no error
+    shares = by_group(rows, [2], metric="balanced-accuracy")["sex"]["values"]["f"]["intervals"]
+    assert shares["global"] == pytest.approx([0.7 - 1.96 * 0.3, 1.0], abs=1e-4)
+    assert shares["personal"] is None
 
 
 def test_several_rounds_are_averaged_and_others_left_out() -> None:
@@ -575,6 +610,8 @@ def test_a_page_says_worst_gap_and_what_was_left_out(tmp_path: Path) -> None:
     even = found["sex"]["global"]
     assert f"worst {even['worst_group']} {100 * even['worst']:.1f}" in page
     assert page.count('<small class="bad">worst</small>') >= 2
+    low, high = found["sex"]["values"][even["worst_group"]]["intervals"]["global"]
+    assert f"<small>{100 * low:.1f} to {100 * high:.1f}</small>" in page.partition('id="groups"')[2]
     sex, scanner = group_tables([("fedavg", result.summary)])
     assert [column.header for column in sex.columns] == ["sex", "samples + unseen", "fedavg, global", "fedavg, unseen"]
     assert [column.header for column in scanner.columns] == ["scanner", "samples", "fedavg, global"]

@@ -5,24 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fairsilo.analysis.chance import normal, wilson
 from fairsilo.analysis.metrics import deviation, mean
 
 Row = Mapping[str, Any]
 KINDS = ("global", "personal", "unseen")  # of results: two models at home, and the global one at unseen silos
 
 
-def by_group(rows: Sequence[Row], rounds: Sequence[int], ddof: int = 0, higher: bool = True) -> dict[str, Any]:
+def by_group(
+    rows: Sequence[Row],
+    rounds: Sequence[int],
+    ddof: int = 0,
+    higher: bool = True,
+    metric: str = "accuracy",
+    share: bool = True,
+) -> dict[str, Any]:
     """Results by the values of each column, and how even they are.
 
     Args:
         rows: As a run writes them into `groups.jsonl`: round, column, model, unseen, left_out and `groups`, which has
-            samples and metric by value.
+            samples, metric and its standard error by value.
         rounds: Those that results are read from; of several the mean is taken.
         ddof: Degrees of freedom taken off in standard deviations over groups.
         higher: Whether more of the metric is better.
+        metric: Its name.
+        share: Whether it lies between 0 and 1.
 
     Returns:
-        By column: `values` (by value: samples, unseen_samples, and the metric of each kind of result), `left_out` and
+        By column: `values` (by value: samples, unseen_samples, and of each kind of result the metric and, among the
+        `intervals`, the 95 % one from the number of samples), `left_out` and
         `unseen_left_out` (test samples in groups that stay at their silo), and for each kind of result mean, worst,
         best, gap and std over the groups, with the names of the worst and the best.
     """
@@ -37,6 +48,7 @@ def by_group(rows: Sequence[Row], rounds: Sequence[int], ddof: int = 0, higher: 
             "values": {
                 name: {"samples": _samples(inside, name), "unseen_samples": _samples(outside, name)}
                 | {kind: metrics[kind][name] for kind in KINDS}
+                | {"intervals": {kind: interval(of[kind], name, metric, share) for kind in KINDS}}
                 for name in names
             },
             "left_out": _left_out(inside),
@@ -54,10 +66,20 @@ def _of_kind(rows: Sequence[Row], kind: str) -> list[Row]:
     return [row for row in rows if row["unseen"] and (row["model"] == "adapted") == (row["round"] in adapted)]
 
 
-def _metric(rows: Sequence[Row], name: str) -> float | None:
-    known = [row["groups"][name]["metric"] for row in rows if name in row["groups"]]
+def _metric(rows: Sequence[Row], name: str, key: str = "metric") -> float | None:
+    known = [row["groups"][name].get(key) for row in rows if name in row["groups"]]
     known = [value for value in known if value is not None]
     return mean(known) if known else None
+
+
+def interval(rows: Sequence[Row], name: str, metric: str, share: bool) -> list[float] | None:
+    """As for silos: Wilson's of an accuracy, else the normal one; none where all samples of the group agree."""
+    value, error = _metric(rows, name), _metric(rows, name, "error")
+    if value is None:
+        return None
+    if metric == "accuracy":
+        return list(wilson(value, _samples(rows, name)))
+    return list(normal(value, error, share)) if error else None
 
 
 def _samples(rows: Sequence[Row], name: str) -> int:

@@ -93,10 +93,14 @@ class Pool:
         total = torch.stack([table["tallies"].cpu() for table in tables.values()]).sum(0)
         groups = {}
         for number, value in enumerate(values):
-            samples = self._once({name: found[number] for name, found in counts.items()})
+            own = {name: found[number] for name, found in counts.items()}
+            samples = self._once(own)
             if samples:
-                silos = sum(found[number] > 0 for found in counts.values())
-                groups[value] = {"samples": samples, "silos": silos, **measured(self.server.task, total[number])}
+                told = {"samples": samples, "silos": sum(count > 0 for count in own.values())}
+                result = measured(self.server.task, total[number])
+                if result.get("error"):  # as sure as the samples are many, and no surer for being counted by two silos
+                    result["error"] *= math.sqrt(sum(own.values()) / samples)
+                groups[value] = {**told, **result}
         left = {name: max(int(found["samples"]) - sum(counts[name]), 0) for name, found in here.items()}
         return {"left_out": self._once(left), "groups": groups}
 
@@ -116,8 +120,10 @@ def measured(task: Task | None, tally: Tensor) -> dict[str, Any]:
         found = task.measure(tally)
     except Exception:  # noqa: BLE001 - a task may raise anything where its metric is undefined; no run stops for it
         return {"metric": None}
+    if not math.isfinite(found.metric):
+        return {"metric": None}
     metrics = {name: value for name, value in found.metrics.items() if math.isfinite(value)}
-    return {"metric": found.metric if math.isfinite(found.metric) else None, "metrics": metrics}
+    return {"metric": found.metric, "metrics": metrics, "error": found.errors.get(task.reported.name)}
 
 
 def at_hand(split: Split, columns: Iterable[str]) -> Grouped:

@@ -12,6 +12,7 @@ from fairsilo.core.part import Part
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.catalogue import entry
 from fairsilo.methods.others import foreign, foreign_method
+from fairsilo.models.registry import names_code
 from fairsilo.plugins import is_reference
 
 
@@ -64,10 +65,14 @@ def _one(text: str, settings: dict[str, Any]) -> Method:
 
 
 def references(text: str) -> list[str]:
-    """The `package:name` references in a method's text: what it would import."""
-    names = [piece.strip().partition("(")[0] for piece in text.split("|")]
-    found = [match["name"] for match in map(_PIECE.match, map(str.strip, text.split("|"))) if match]
-    return [name for name in dict.fromkeys((*found, *names)) if is_reference(name)]
+    """The `package:name` references in a method's text: what it would import, its settings included."""
+    names, values = [], []
+    for piece in map(str.strip, text.split("|")):
+        match = _PIECE.match(piece)
+        names.append(match["name"] if match else piece.partition("(")[0])
+        values += [value.strip() for _, value in re.findall(r"(\w+)\s*=\s*([^,()]+)", piece)]
+    found = [name for name in names if is_reference(name)]
+    return list(dict.fromkeys([*found, *filter(names_code, values)]))
 
 
 def text_of(made: Method) -> str | None:

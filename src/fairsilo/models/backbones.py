@@ -211,7 +211,8 @@ class Backbone(nn.Module):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        Backbone.known[cls.kind] = cls
+        if "kind" in cls.__dict__:  # else one of somebody's own, which a name must not lead to
+            Backbone.known[cls.kind] = cls
 
     def __init__(self, source: str, classes: int) -> None:
         super().__init__()
@@ -410,13 +411,21 @@ class ClipNetwork(Backbone):
     @torch.no_grad()
     def prompts(self, classes: Sequence[str], template: str = TEMPLATE) -> Tensor:
         """Unit text features of the classes' prompts, a copy; they are computed once, always in float32."""
+        texts, device = self.prompted(classes, template), self.scale.device
+        if (self.source, texts, device) not in _class_features:
+            _class_features[self.source, texts, device] = nn.functional.normalize(self.described(texts), dim=1)
+        return _class_features[self.source, texts, device].clone()
+
+    @staticmethod
+    def prompted(classes: Sequence[str], template: str) -> tuple[str, ...]:
         if "{}" not in template:
             raise FairsiloError(f"the template {template!r} has no {{}} for the class")
-        texts, device = tuple(template.format(name) for name in classes), self.scale.device
-        if (self.source, texts, device) not in _class_features:
-            features = self.read(self.tokens(texts).to(device))
-            _class_features[self.source, texts, device] = nn.functional.normalize(features, dim=1)
-        return _class_features[self.source, texts, device].clone()
+        return tuple(template.format(name) for name in classes)
+
+    @torch.no_grad()
+    def described(self, texts: Sequence[str]) -> Tensor:
+        """Projected text features, not normalised, in float32."""
+        return self.read(self.tokens(texts).to(self.scale.device))
 
     def forward(self, inputs: Tensor) -> Output:
         raise FairsiloError("CLIP alone is not trained: compose the method with fedclip, promptfl or clip-zero-shot")

@@ -137,9 +137,7 @@ def adapter_bank(
     clip: ClipNetwork, classes: Sequence[str], template: str, count: int, cross: bool, as_printed: bool
 ) -> AdapterBank:
     """A bank over the prompts of classes; as printed in the paper their features are not normalised."""
-    texts = clip.prompts(classes, template)
-    if as_printed:
-        texts = clip.encode(clip.tokens([template.format(name) for name in classes]))
+    texts = clip.described(clip.prompted(classes, template)) if as_printed else clip.prompts(classes, template)
     return AdapterBank(clip, texts, count, cross, as_printed)
 
 

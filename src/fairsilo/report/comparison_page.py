@@ -221,7 +221,7 @@ def heat(content: Content, grid: Mapping[str, Sequence[str]]) -> str:
     spread = {name: over_runs(content, name, "std_domains") for name in content["methods"]}
     tables = (
         "<h3>Shaded by the average</h3>\n",
-        heat_table(grid, ("Avg", average), ("Std", spread), max, guessed),
+        heat_table(grid, ("Avg", average), ("Std", spread), max if unit().higher else min, guessed),
         "<h3>Shaded by the spread over domains</h3>\n",
         heat_table(grid, ("Std", spread), ("Avg", average), min, guessed),
     )

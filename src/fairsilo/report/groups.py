@@ -61,7 +61,8 @@ def groups(run: Run, baseline: Run | None) -> str:
     about = (
         f"{run.metric.capitalize()} by group, over all test samples of a group: the silos' sums are added up before "
         "the metric is computed. The global and the silos' own models are measured at the silos that trained, and "
-        "the global one (adapted, where the method does so) at the unseen silos. Small groups differ by chance."
+        "the global one (adapted, where the method does so) at the unseen silos. Small groups differ by chance: below "
+        "each result its 95 % interval from the number of test samples."
     )
     return section("groups", "Group by group", paragraph(about), *(_column(run, baseline, name) for name in columns))
 
@@ -116,7 +117,9 @@ def _results(found: Found, value: str, kinds: Sequence[str]) -> str:
     for place, kind in enumerate(kinds):
         mark = '<small class="bad">worst</small>' if _is_worst(found, kind, value) else ""
         first = " first" if place == 0 else ""
-        drawn += f'<td class="number{first}">{text(share(of.get(kind)))}{mark}</td>'
+        ends = (of.get("intervals") or {}).get(kind)
+        below = f"<small>{points(ends[0])} to {points(ends[1])}</small>" if ends else ""
+        drawn += f'<td class="number{first}">{text(share(of.get(kind)))}{below}{mark}</td>'
     return drawn
 
 

@@ -71,17 +71,18 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
     rules = (like.config if like else config).get("evaluate") or {}
     reported = info.get("metric") or {}
     higher, ddof = bool(reported.get("higher_is_better", True)), int(rules.get("ddof", 0))
+    metric, share_of = str(reported.get("name") or rules.get("metric", "accuracy")), reported.get("share")
     summary = summarise(
         rows,
         info.get("about", "global"),
         rules.get("selection", "last"),
         ddof,
         higher=higher,
-        metric=str(reported.get("name") or rules.get("metric", "accuracy")),
-        share=reported.get("share"),
+        metric=metric,
+        share=share_of,
         counts=Roster.from_dict(info["roster"]).tested if "roster" in info else None,
     )
-    grouped = by_group(run_folder.rows("groups"), summary["rounds"], ddof, higher)
+    grouped = by_group(run_folder.rows("groups"), summary["rounds"], ddof, higher, metric, share_of is not False)
     summary |= {"groups": grouped} if grouped else {}
     named = info.get("method") or (like.config.get("baseline") if like else config.get("method"))
     return Run(str(named or "unknown method"), info, config, rows, run_folder.rows("rounds"), summary)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -28,12 +28,14 @@ class Unit:
         sign: What stands behind them on a page.
         word: What they are in, in a sentence or a title.
         points: What differences and spreads are in.
+        higher: Whether more is better.
     """
 
     factor: float = 100.0
     sign: str = "\u00a0%"
     word: str = "percent"
     points: str = "points"
+    higher: bool = True
 
     def number(self, value: float, power: int = 1) -> str:
         """A result or, with power 2, a variance."""
@@ -52,6 +54,7 @@ class Unit:
 
 PERCENT = Unit()
 _NUMBERS = {one.name for metrics in METRICS.values() for one in metrics if not one.share}
+_LOWER = {one.name for metrics in METRICS.values() for one in metrics if not one.higher_is_better}
 _unit: ContextVar[Unit] = ContextVar("unit", default=PERCENT)
 
 
@@ -68,7 +71,8 @@ def shown_in(metric: str, share: bool | None = None) -> Iterator[None]:
     if share is None:
         share = metric not in _NUMBERS
     name = metric.replace("-", " ")
-    token = _unit.set(PERCENT if share else Unit(1.0, "", name, name))
+    shown = PERCENT if share else Unit(1.0, "", name, name)
+    token = _unit.set(replace(shown, higher=metric not in _LOWER))
     try:
         yield
     finally:

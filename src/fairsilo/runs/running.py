@@ -290,7 +290,9 @@ def _write_summary(
     )
     summary = {**found, **(more or {})}
     if rules.groups:
-        summary["groups"] = by_group(history.groups, summary["rounds"], rules.ddof, reported.higher_is_better)
+        summary["groups"] = by_group(
+            history.groups, summary["rounds"], rules.ddof, reported.higher_is_better, reported.name, reported.share
+        )
     run_folder.write_json("summary.json", summary)
     return summary
 

@@ -21,8 +21,9 @@ from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
 from fairsilo.methods.infusion import Infusion, server_losses
 from fairsilo.methods.requirements import require_all_sent
-from fairsilo.models.backbones import TEMPLATE, ClipNetwork, backbone_network, is_backbone
+from fairsilo.models.backbones import TEMPLATE, ClipNetwork
 from fairsilo.models.clip_networks import adapter_bank
+from fairsilo.models.registry import build
 
 QUALITY = "momentum-start.quality"  # under which a silo sends the scores of its synthetic images
 
@@ -44,7 +45,7 @@ class DomainAdapters(Part):
     needs = frozenset({"classification", "synthetic-images"})
     does = frozenset({"ignores-weights"})
 
-    backbone: str = setting("tiny-clip", "the server's CLIP: tiny-clip or clip:PATH")
+    backbone: str = setting("tiny-clip", "the server's CLIP: tiny-clip, clip:PATH or package:function")
     template: str = setting(TEMPLATE, "the prompt of a class")
     lam: float = setting(0.1, "of the term by which a silo's own adapter leads", low=0)
     margin: float = setting(1e-3, "by which its attention should lead (delta)", low=0)
@@ -66,9 +67,11 @@ class DomainAdapters(Part):
             self.refuse_idle("kd=false", "quality")
 
     def server_network(self, network: nn.Module, classes: tuple[str, ...], silos: tuple[str, ...]) -> nn.Module:
-        clip = backbone_network(self.backbone, len(classes)) if is_backbone(self.backbone) else None
+        clip = build(self.backbone, len(classes), 3, seed=0)
         if not isinstance(clip, ClipNetwork):
-            raise FairsiloError(f"{self.name}.backbone is {self.backbone!r}; it must be tiny-clip or clip:PATH")
+            raise FairsiloError(
+                f"{self.name}.backbone is {self.backbone!r}; it must be tiny-clip, clip:PATH or package:function"
+            )
         return adapter_bank(clip, classes, self.template, len(silos), self.cross, self.as_printed)
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:

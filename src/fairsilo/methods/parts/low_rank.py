@@ -9,7 +9,7 @@ from torch import nn
 
 from fairsilo.core.part import About, Part
 from fairsilo.fields import setting
-from fairsilo.methods.clips import require_clip
+from fairsilo.methods.clips import require_blocks
 from fairsilo.models.backbones import TEMPLATE, PromptClassifier
 from fairsilo.models.clip_networks import with_low_rank
 
@@ -30,6 +30,6 @@ class LowRank(Part):
     template: str = setting(TEMPLATE, "the prompt of a class")
 
     def network(self, network: nn.Module, classes: tuple[str, ...]) -> nn.Module:
-        clip = require_clip(self.name, network)
+        clip = require_blocks(self.name, network)
         own = with_low_rank(clip.pretrained, self.rank, self.lora_alpha)
         return PromptClassifier(clip, clip.prompts(classes, self.template), own)

@@ -11,7 +11,7 @@ from torch import nn
 from fairsilo.core.part import About, Part
 from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
-from fairsilo.methods.clips import require_clip
+from fairsilo.methods.clips import require_blocks
 from fairsilo.models.backbones import TEMPLATE, ClipNetwork, PromptClassifier
 from fairsilo.models.clip_networks import emulated, with_blocks
 
@@ -34,7 +34,7 @@ class Offsite(Part):
     template: str = setting(TEMPLATE, "the prompt of a class")
 
     def network(self, network: nn.Module, classes: tuple[str, ...]) -> nn.Module:
-        clip = require_clip(self.name, network)
+        clip = require_blocks(self.name, network)
         ends, middle = self._blocks(clip)
         kept = self.emulator or max(1, middle // 2)
         if kept > middle:
@@ -43,7 +43,7 @@ class Offsite(Part):
         return PromptClassifier(clip, clip.prompts(classes, self.template), own)
 
     def server_network(self, network: nn.Module, classes: tuple[str, ...], silos: tuple[str, ...]) -> nn.Module:
-        clip = require_clip(self.name, network)
+        clip = require_blocks(self.name, network)
         ends, middle = self._blocks(clip)
         own = with_blocks(clip.pretrained, ends, list(range(ends, ends + middle)))
         return PromptClassifier(clip, clip.prompts(classes, self.template), own)
