@@ -10,7 +10,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,12 @@ from fairsilo.analysis.groups import by_group
 from fairsilo.analysis.metrics import CLUSTERED, summarise
 from fairsilo.config import Experiment
 from fairsilo.core.roster import Roster
+from fairsilo.core.samples import Split
 from fairsilo.data.describe import notes_of
 from fairsilo.data.federation import Federation, pooled
 from fairsilo.data.groups import groups_of
 from fairsilo.data.synthetic import too_few
+from fairsilo.engine.base import Engine
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.events import Callback, Event, Guarded, guarded, silent
 from fairsilo.engine.features import Shelf, keep_features
@@ -186,7 +188,7 @@ def run_one(
         federation = pooled(federation, synthetic.values())
     roster = federation.roster
     plan = plan_of(experiment, roster, objects)
-    _refuse_others(folder, status, mark := fingerprint(plan, roster))
+    refuse_others(folder, status, fingerprint(plan, roster))
     write_seen(folder, federation)
     prepared = keep_features(
         plan,
@@ -197,22 +199,73 @@ def run_one(
         folder=folder / "features",
         shelf=shelf,
     )
+    start = start_of(plan.model) if isinstance(plan.model, str) else ""
+    course = Course(
+        plan,
+        roster,
+        engine_for(prepared.plan, prepared.federation, folder),
+        running=(prepared.plan, prepared.federation.roster),
+        server_data=prepared.server_data,
+        synthetic=synthetic,
+        groups=Groups.of(groups.columns, prepared.plan, prepared.federation.silos[0].train),
+        features=prepared.said,
+        notes=(*notes_of(federation), *groups.notes, *([start] if start else [])),
+        warnings=(short,),
+    )
+    summary = conduct(experiment, course, folder, listener)
+    if experiment.evaluate.examples and plan.task.output.per == "pixel":
+        # what the folder names was imported for this very run, so it is trusted
+        write_examples(Trained(folder, method=method, model=objects.model, trust=True), federation)
+    shutil.rmtree(folder / "features", ignore_errors=True)  # made of the silos' images, and of no use any more
+    return Result(folder, method.name, summary)
+
+
+@dataclass(frozen=True)
+class Course:
+    """What a run is about and where its silos are, whatever the engine.
+
+    Attributes:
+        plan: What every silo must know.
+        roster: Who takes part.
+        engine: Where they run.
+        running: Plan and roster as the loop has them, where silos hold kept features in place of images.
+        server_data: What the server was given.
+        synthetic: Images in silos' styles.
+        groups: What results are told apart by.
+        features: A sentence about kept features.
+        notes: Sentences for log and report.
+        warnings: Sentences for the log alone.
+    """
+
+    plan: Blueprint
+    roster: Roster
+    engine: Engine
+    running: tuple[Blueprint, Roster] | None = None
+    server_data: Split | None = None
+    synthetic: Mapping[str, Split] = field(default_factory=dict)
+    groups: Groups = field(default_factory=Groups)
+    features: str = ""
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guarded) -> dict[str, Any]:
+    """The rounds of a run from its last checkpoint on, and what they come to, in a folder that is locked."""
+    run_folder, status = RunFolder(folder), status_of(folder)
+    plan, roster, method = course.plan, course.roster, course.plan.method
     run_id = status.get("id") or uuid.uuid4().hex[:12]
     loop = Loop(
-        prepared.plan,
-        prepared.federation.roster,
-        engine_for(prepared.plan, prepared.federation, folder),
+        *(course.running or (plan, roster)),
+        course.engine,
         evaluate=experiment.evaluate,
         settings=experiment.engine,
         records=run_folder,
         listener=listener,
-        server_data=prepared.server_data,
-        synthetic=synthetic,
+        server_data=course.server_data,
+        synthetic=dict(course.synthetic),
         run_id=run_id,
-        groups=Groups.of(groups.columns, prepared.plan, prepared.federation.silos[0].train),
+        groups=course.groups,
     )
-    start = start_of(plan.model) if isinstance(plan.model, str) else ""
-    notes = [*notes_of(federation), *groups.notes, *([start] if start else [])]
     begun, earlier = time.perf_counter(), float(status.get("seconds", 0.0))
     reported = plan.task.reported
     facts = {
@@ -224,9 +277,9 @@ def run_one(
         "data": roster.name,
         "roster": roster.as_dict(),
         "metric": {key: getattr(reported, key) for key in ("name", "higher_is_better", "share")},
-        "fingerprint": mark,
-        "features": prepared.said,
-        "notes": notes,
+        "fingerprint": fingerprint(plan, roster),
+        "features": course.features,
+        "notes": list(course.notes),
         **sizes_of(plan),
         "version": __version__,
         "torch": torch.__version__,
@@ -234,12 +287,12 @@ def run_one(
     }
     run_folder.write_json("run.json", {"status": "running", **facts, "seconds": earlier})
     listener(Event("method", 0, experiment.train.rounds, text=method.name))
-    for note in filter(None, (prepared.said, short, *notes)):
+    for note in filter(None, (course.features, *course.warnings, *course.notes)):
         listener(Event("note", 0, experiment.train.rounds, text=note))
     try:
         history = loop.run()
     except BaseException as problem:
-        facts["notes"] = [*notes, *listener.take_notes()]
+        facts["notes"] = [*course.notes, *listener.take_notes()]
         message = str(problem) if isinstance(problem, FairsiloError) else f"{type(problem).__name__}: {problem}"
         seconds = earlier + time.perf_counter() - begun
         run_folder.write_json("run.json", {"status": "stopped", **facts, "seconds": seconds, "message": message})
@@ -250,17 +303,13 @@ def run_one(
     types = {silo.name: silo.domain for silo in roster.silos}
     found = {CLUSTERED: clustering_accuracy(clusters, types)} if clusters else {}
     summary = _write_summary(run_folder, experiment, history, plan, roster, found)
-    facts |= {**found, "notes": [*notes, *listener.take_notes()]}
+    facts |= {**found, "notes": [*course.notes, *listener.take_notes()]}
     seconds = earlier + time.perf_counter() - begun
     run_folder.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
-    if experiment.evaluate.examples and plan.task.output.per == "pixel":
-        # what the folder names was imported for this very run, so it is trusted
-        write_examples(Trained(folder, method=method, model=objects.model, trust=True), federation)
-    shutil.rmtree(folder / "features", ignore_errors=True)  # made of the silos' images, and of no use any more
-    return Result(folder, method.name, summary)
+    return summary
 
 
-def _refuse_others(folder: Path, status: dict[str, Any], mark: str) -> None:
+def refuse_others(folder: Path, status: dict[str, Any], mark: str) -> None:
     if status.get("fingerprint", mark) != mark:
         raise FairsiloError(
             f"{folder} was begun with other data or another model than its config.yaml gives; "
