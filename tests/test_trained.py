@@ -376,7 +376,7 @@ def test_newcomers_may_have_one_domain_several_or_a_few_classes(pictures: Path, 
         (lambda _: None, "holds no folders"),
         (
             lambda path: (path / "d" / "tree").mkdir(parents=True),
-            "has the class 'tree', which the model was not trained for",
+            "has the class 'tree', which is none of the model's",
         ),
         (lambda path: (path / "0").mkdir(), "holds no image in a folder of a class"),
     ],

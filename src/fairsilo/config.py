@@ -39,6 +39,11 @@ class DataSettings:
     domains: tuple[str, ...] | None = setting(
         None, "use these domains only, such as scan,photo; a number alone draws so many"
     )
+    classes: tuple[str, ...] | None = setting(
+        None,
+        "the names of the classes in their order, such as benign,malignant (-: none); sites across machines map their "
+        "labels to them; in a simulation: as the data have them",
+    )
     size: int | None = setting(None, "resize every image to this many pixels", low=8, high=4096)
     fit: str = setting(
         "squeeze",

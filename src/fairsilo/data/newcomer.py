@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairsilo.data import INDEX_SUFFIXES, has_name, load
-from fairsilo.data.dataset import UNDECIDED, Domain
+from fairsilo.data.dataset import UNDECIDED, Dataset, Domain
 from fairsilo.data.folder import SUFFIXES
 from fairsilo.data.layouts import has_masks, mask_folders, outlined, pairs_in
 from fairsilo.data.packed import read_domain
@@ -104,6 +104,24 @@ def _packed(files: Sequence[Path], classes: Sequence[str], stack: Stack) -> dict
     return found
 
 
+def relabelled(dataset: Dataset, classes: Sequence[str]) -> Dataset:
+    """With the classes in this order, mapped by name; not all of them need samples.
+
+    Raises:
+        FairsiloError: The data have a class that is not among them, or have none at all.
+    """
+    if tuple(classes) == dataset.classes:
+        return dataset
+    if not dataset.classes:
+        raise FairsiloError(f"data.classes names classes, which {dataset.name} have not; set data.classes=-")
+    number = torch.tensor([_number(name, classes, dataset.name) for name in dataset.classes])
+    made = {
+        name: replace(one, targets=number[one.targets.long()].to(one.targets.dtype))
+        for name, one in dataset.domains.items()
+    }
+    return replace(dataset, classes=tuple(classes), domains=made)
+
+
 def _renumbered(
     domains: dict[str, Domain], theirs: Sequence[str], ours: Sequence[str], where: object
 ) -> dict[str, Domain]:
@@ -116,7 +134,5 @@ def _renumbered(
 
 def _number(name: str, classes: Sequence[str], where: object) -> int:
     if name not in classes:
-        raise FairsiloError(
-            f"{where} has the class {name!r}, which the model was not trained for{nearest(name, classes)}"
-        )
+        raise FairsiloError(f"{where} has the class {name!r}, which is none of the model's{nearest(name, classes)}")
     return list(classes).index(name)

@@ -14,6 +14,8 @@ from fairsilo.core.silo import Memory
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.resident import Data, beside
 
+REMEMBERED = ("train", "share", "personalise")  # exchanges that change what a silo remembers
+
 
 class Answer(NamedTuple):
     message: Message | Failure
@@ -45,7 +47,7 @@ class Host:
             if self.strict:
                 raise
             return Answer(Failure("error", reason_of(problem)))
-        keeps = request.kind in ("train", "share", "personalise")
+        keeps = request.kind in REMEMBERED
         return Answer(message, silo.memory if keeps else None, silo.scratch.get(SAVED))
 
 

@@ -100,6 +100,13 @@ class SiloStore:
         self._given[request.number] = _Given(_asked(request), digest(before), _copied(answer.message), after)
         self._write_answer(request)
 
+    def discard(self, since: int) -> None:
+        """Remember nothing of the round under way from a request on: its answer, and what followed, did not count."""
+        earlier = [number for number in self._given if number < since]
+        self.memory, self.models = self._given[max(earlier)].after if earlier else self._begun, {}
+        for number in [number for number in self._given if number >= since]:
+            self._drop(number)
+
     # ----------------------------------------------------------------------------------------------------- checkpoints
     def commit(self, round_: int, layout: Layout) -> None:
         """Keep the state after a round, and the silo's own models; the states of the last two commits stay."""

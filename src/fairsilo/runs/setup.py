@@ -24,7 +24,7 @@ from fairsilo.data import is_public, load
 from fairsilo.data.dataset import Dataset
 from fairsilo.data.datasets import about
 from fairsilo.data.federation import Federation, federate
-from fairsilo.data.newcomer import read_newcomer
+from fairsilo.data.newcomer import read_newcomer, relabelled
 from fairsilo.data.synthetic import check_synthetic, leaving, like, make_synthetic
 from fairsilo.engine.blueprint import Blueprint, ModelMaker
 from fairsilo.engine.features import Shelf
@@ -95,7 +95,7 @@ def refuse_code(folder: Path, code: list[str], trust: bool) -> None:
 
 
 def dataset_of(data: DataSettings) -> Dataset:
-    return load(
+    dataset = load(
         name=data.name,
         folder=data.folder,
         packed=data.packed,
@@ -105,6 +105,8 @@ def dataset_of(data: DataSettings) -> Dataset:
         fit=data.fit,
         root=data.root,
     )
+    named = () if data.classes == ("-",) else data.classes
+    return dataset if named is None else relabelled(dataset, named)
 
 
 def federation_of(experiment: Experiment) -> Federation:

@@ -1,0 +1,1 @@
+"""The same silos on other machines: what a site holds and answers, and the engine that asks it; FLARE carries both."""

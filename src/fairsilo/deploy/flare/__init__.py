@@ -1,0 +1,1 @@
+"""NVIDIA FLARE as the carrier: the only folder that knows it. `pip install 'fairsilo[flare]'`."""

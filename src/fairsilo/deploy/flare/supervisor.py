@@ -1,0 +1,150 @@
+"""Sees runs through: each is a sequence of disposable jobs over its run folder's checkpoint."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fairsilo.config import Experiment
+from fairsilo.core.files import numbers
+from fairsilo.deploy.attempts import FAILED, FEW, FINISHED, PAUSE, forget_outcome, outcome_of, present_in, write_outcome
+from fairsilo.deploy.brief import Brief
+from fairsilo.deploy.flare.jobs import write_job
+from fairsilo.deploy.flare.machines import Session
+from fairsilo.deploy.serving import SITES, refuse_elsewhere
+from fairsilo.errors import FairsiloError
+from fairsilo.runs.running import slug, start_folder, status_of
+from fairsilo.runs.setup import Objects
+
+POLL = 0.3  # seconds
+MOST = 5  # attempts in a row that end without a further round
+WAIT = 10.0  # seconds before another attempt where too few sites were there
+
+
+def submit(folder: Path, experiment: Experiment, name: str | None = None) -> Path:
+    """A run of a federation, to be begun by whoever supervises it; returns its run folder."""
+    refuse_elsewhere(experiment)
+    Brief.of(experiment)
+    base = slug(name or f"{experiment.method}-seed{experiment.seed}")
+    for number in range(1, 10_000):
+        place = folder / "runs" / (base if number == 1 else f"{base}-{number}")
+        if not place.exists():
+            start_folder(place, experiment, Objects())
+            return place
+        if name:
+            break
+    raise FairsiloError(f"{place} exists already; give the run another name")
+
+
+def waiting(folder: Path) -> list[Path]:
+    """Runs that are not at their end, in the order of their names."""
+    found = sorted(path.parent for path in (folder / "runs").glob("*/config.yaml"))
+    return [one for one in found if not _at_its_end(one)]
+
+
+def _at_its_end(run: Path) -> bool:
+    return status_of(run).get("status") == "finished" or outcome_of(run).get("outcome") in (FINISHED, FAILED)
+
+
+class Supervisor:
+    """Makes attempts at a run until it is at its end.
+
+    Args:
+        folder: The federation's.
+        session: The administrator's connection.
+        tend: Called often; keeps the server's process running.
+        say: Told what happens, a sentence at a time.
+    """
+
+    def __init__(
+        self, folder: Path, session: Session, tend: Callable[[], object], say: Callable[[str], object] = print
+    ) -> None:
+        self.folder, self.session, self.tend, self.say = folder, session, tend, say
+
+    def see_through(self, run: Path, least: int = 1, stop: Callable[[], bool] = lambda: False) -> str:
+        """Attempts at a run until it is finished or failed; returns its outcome.
+
+        Args:
+            run: Its folder.
+            least: Sites that must be connected before an attempt.
+            stop: Whether to give up supervising, without an outcome.
+        """
+        fruitless = 0
+        while not stop():
+            if _at_its_end(run):
+                return str(outcome_of(run).get("outcome", FINISHED))
+            if not self._sites_there(run, least, stop):
+                continue
+            before = _rounds_done(run)
+            self.attempt(run, stop)
+            outcome = outcome_of(run)
+            fruitless = 0 if _rounds_done(run) > before else fruitless + 1
+            self.say(f"{run.name}: {_words(outcome)} after round {_rounds_done(run)}")
+            if outcome.get("outcome") == FEW:
+                self._wait(WAIT, stop)
+                fruitless = 0
+            elif fruitless >= MOST:
+                write_outcome(run, FAILED, f"{MOST} attempts in a row ended without a further round")
+        return ""
+
+    def _sites_there(self, run: Path, least: int, stop: Callable[[], bool]) -> bool:
+        """Whether enough sites are connected; looks again a little later where not."""
+        self.tend()
+        found = self.session.system()
+        if found is not None and len(found[1]) >= least:
+            return True
+        self._wait(POLL, stop)
+        return False
+
+    def attempt(self, run: Path, stop: Callable[[], bool]) -> None:
+        """One job, from its submission to its end, or to that of the server it ran on."""
+        forget_outcome(run)
+        system = self.session.system()
+        job_folder = write_job(self.folder / "flare" / "job" / run.name, run.name)
+        job = self.session.submit(job_folder)
+        shutil.rmtree(job_folder, ignore_errors=True)
+        if job is None or system is None:
+            self._wait(POLL, stop)
+            return
+        self.say(f"{run.name}: job {job} over {', '.join(system[1])}")
+        while not stop():
+            self._wait(POLL, stop)
+            self.tend()
+            status = self.session.status(job)
+            if status is not None and status.startswith("FINISHED"):
+                return
+            now = self.session.system()
+            if now is not None and now[0] != system[0]:
+                self.say(f"{run.name}: the server was started anew, and its job is lost")
+                return
+            if now is not None:
+                self._call_back(run, now[1])
+        self.session.abort(job)
+
+    def _call_back(self, run: Path, connected: tuple[str, ...]) -> None:
+        """Let the attempt end at the next round where a site of the run is connected again, but not part of the job."""
+        if not (run / SITES).exists() or (run / PAUSE).exists():
+            return
+        wanted = set(json.loads((run / SITES).read_text(encoding="utf-8")).values())
+        present = present_in(run)
+        if present is not None and (wanted & set(connected)) - set(present):
+            (run / PAUSE).touch()
+
+    def _wait(self, seconds: float, stop: Callable[[], bool]) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not stop():
+            time.sleep(min(POLL, seconds))
+            self.tend()
+
+
+def _rounds_done(run: Path) -> int:
+    found = numbers(run / "checkpoint", "server") if (run / "checkpoint").exists() else []
+    return max(found, default=0)
+
+
+def _words(outcome: dict[str, str]) -> str:
+    said = outcome.get("message")
+    return f"{outcome.get('outcome', 'the attempt was cut off')}" + (f" ({said})" if said else "")

@@ -1,0 +1,136 @@
+"""The engine whose silos are at sites: it moves messages over a channel and believes nothing that comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+from fairsilo.core.messages import Exchange, Failure, Message, Reply
+from fairsilo.deploy import wire
+from fairsilo.deploy.site import FAILED, REASONS
+from fairsilo.engine.host import REMEMBERED
+from fairsilo.errors import StoppedError
+
+LOST = Failure("lost", "its site is not connected")
+Asked = tuple[str, wire.Payload]  # a site, and what it is asked
+
+
+class PauseError(StoppedError):
+    """The attempt ends at a round's boundary, so that a site that came back can take part in the next one."""
+
+
+class Channel(Protocol):
+    """Carries a step to sites and brings back what they say."""
+
+    def call(self, step: str, asked: Mapping[str, Asked], seconds: float | None) -> Iterator[tuple[str, object]]:
+        """For each key once, as they arrive, what came back: anything at all, or a Failure where nothing did."""
+        ...
+
+
+class Remote:
+    """Silos at sites.
+
+    Args:
+        channel: The way to them.
+        sites: Silo -> site.
+        deadline: Seconds after which an answer is given up; None: there is no deadline.
+        pause: Asked before each round; a sentence where the attempt should end here.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        sites: Mapping[str, str],
+        deadline: float | None = None,
+        pause: Callable[[], str] = lambda: "",
+    ) -> None:
+        self.channel, self.sites, self.deadline, self.pause = channel, dict(sites), deadline, pause
+        self.notes: list[str] = []
+        self._left_out: dict[str, int] = {}  # silo -> the exchange of this round from which on it does not count
+
+    def ask(self, exchange: Exchange) -> Iterator[Reply]:
+        """Replies in name order; what arrives early waits."""
+        if exchange.number == 0 and (sentence := self.pause()):
+            raise PauseError(sentence)
+        begun = time.perf_counter()
+        asked = {name: (self.sites[name], wire.question(name, exchange.request(name))) for name in exchange.silos}
+        arriving = self.channel.call("ask", asked, self.deadline)
+        ready: dict[str, Reply] = {}
+        for name in exchange.silos:
+            while name not in ready:
+                silo, content = next(arriving, (name, LOST))
+                if silo in asked and silo not in ready:
+                    answer = _answer(content, silo, exchange)
+                    if isinstance(answer, Failure) and exchange.kind in REMEMBERED:
+                        self._left_out.setdefault(silo, exchange.number)
+                    ready[silo] = Reply(silo, answer, time.perf_counter() - begun, exchange.number)
+                del content
+            yield ready.pop(name)
+
+    def begin(self, run: str, plan: str) -> dict[str, str]:
+        """Tell every site the plan; returns why some cannot take part, by site."""
+        found = self._all("begin", {"run": run, "plan": plan})
+        return {site: told[FAILED] for site, told in found.items() if FAILED in told}
+
+    def commit(self, round_: int) -> None:
+        """A silo whose answer did not count forgets it; one that hears nothing of this has the round before."""
+        self._all("commit", {"round": round_, "left_out": self._left_out})
+        self._left_out = {}
+
+    def restore(self, round_: int) -> None:
+        for site, told in sorted(self._all("restore", {"round": round_}).items()):
+            behind = {
+                silo: taken
+                for silo, taken in _rounds_in(told).items()
+                if silo in self.sites and self.sites[silo] == site and taken < round_
+            }
+            self.notes += [f"silo {silo!r} goes on from what it kept after round {at}" for silo, at in behind.items()]
+
+    def close(self) -> None:
+        """The channel belongs to the caller."""
+
+    def _all(self, step: str, content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+        """What every site says to a step that is for all."""
+        asked = {site: (site, wire.noted(content)) for site in sorted(set(self.sites.values()))}
+        return dict(heard(self.channel, step, asked, self.deadline))
+
+
+def heard(
+    channel: Channel, step: str, asked: Mapping[str, Asked], seconds: float | None
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The notes that come back; where none does, or none that can be read, `failed` says why."""
+    for site, content in channel.call(step, asked, seconds):
+        if isinstance(content, Failure):
+            yield site, {FAILED: content.kind}
+            continue
+        try:
+            told = wire.note_in(content)
+        except wire.WireError:
+            told = {FAILED: "malformed"}
+        if FAILED in told and told[FAILED] not in REASONS:
+            told = {FAILED: "malformed"}
+        yield site, told
+
+
+def why(reason: str) -> str:
+    """A sentence for one word of a site, or of the channel."""
+    known = {"malformed": "it sent something that cannot be read", "lost": LOST.detail, "timeout": "it did not answer"}
+    return REASONS.get(reason) or known.get(reason, "it failed")
+
+
+def _answer(content: object, silo: str, exchange: Exchange) -> Message | Failure:
+    if isinstance(content, Failure):
+        return content
+    try:
+        if isinstance(content, Mapping) and "note" in content:
+            reason = wire.note_in(content).get(FAILED)
+            return Failure("error", f"{REASONS.get(str(reason), REASONS['error'])}; the site's own log says more")
+        return wire.answer_to(content, silo, exchange.request(silo))
+    except wire.WireError as problem:
+        return Failure("malformed", str(problem))
+
+
+def _rounds_in(told: Mapping[str, Any]) -> dict[str, int]:
+    found = told.get("rounds")
+    return {str(k): v for k, v in found.items() if type(v) is int} if isinstance(found, dict) else {}

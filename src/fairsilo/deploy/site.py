@@ -1,0 +1,238 @@
+"""A site: reads its samples, answers what the server asks, keeps what its silos remember. The server sees none of it.
+
+What goes wrong here is told to the server by one word of `REASONS`; the sentence, which may quote a path or a label,
+stays in the site's own log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fairsilo import __version__
+from fairsilo.core.files import numbers
+from fairsilo.core.messages import Failure
+from fairsilo.core.samples import SiloData
+from fairsilo.deploy import wire
+from fairsilo.deploy.brief import Brief
+from fairsilo.deploy.reading import read_silo
+from fairsilo.deploy.settings import EVALUATES, SiteSettings
+from fairsilo.engine.blueprint import Blueprint
+from fairsilo.engine.host import Host
+from fairsilo.engine.silo_store import SiloStore
+from fairsilo.errors import FairsiloError
+from fairsilo.methods.text import references
+from fairsilo.models.registry import names_code
+from fairsilo.tasks.registry import names_code as task_names_code
+from fairsilo.tasks.registry import task_of
+
+log = logging.getLogger("fairsilo.site")
+
+VERSION, DATA, CODE, MODEL, STATE, FORM, ERROR = "version", "data", "code", "model", "state", "form", "error"
+REASONS = {
+    VERSION: "it has another version of fairsilo",
+    DATA: "it cannot read its data as the run wants them",
+    CODE: "the run names code of a package that it does not trust",
+    MODEL: "the run's plan cannot be built there",
+    STATE: "what its silos kept does not fit the run's checkpoint",
+    FORM: "it could not make sense of what it was asked",
+    ERROR: "its step failed",
+}
+FAILED = "failed"  # the key of the one word
+PATIENCE = 60.0  # seconds for which a process that is being replaced may still hold the state
+
+
+class RefusalError(Exception):
+    """Why a site does not do what it is asked: a word for the server, and a sentence for itself."""
+
+    def __init__(self, reason: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+class Site:
+    """Answers the server's steps, one at a time, each as often as it is asked.
+
+    Args:
+        settings: What `site.yaml` says.
+    """
+
+    def __init__(self, settings: SiteSettings) -> None:
+        self.settings = settings
+        self.state = Path(settings.machine.state)
+        self.data: dict[str, SiloData] = {}
+        self.stores: dict[str, SiloStore] = {}
+        self.host: Host | None = None
+        self._read: Brief | None = None
+        self._begun: tuple[str, str] | None = None  # run and plan
+        self._lock: FileLock | None = None
+        self._steps: dict[str, Callable[[object], wire.Payload]] = {
+            "join": self.join,
+            "begin": self.begin,
+            "ask": self.ask,
+            "commit": self.commit,
+            "restore": self.restore,
+        }
+
+    def answer(self, step: str, content: object) -> wire.Payload:
+        """What goes back to the server, whatever happens here."""
+        try:
+            if step not in self._steps:
+                raise RefusalError(FORM, f"there is no step {step!r}")
+            return self._steps[step](content)
+        except RefusalError as problem:
+            log.error("%s: %s", step, problem)
+            return wire.noted({FAILED: problem.reason})
+        except wire.WireError as problem:
+            log.error("%s: %s", step, problem)
+            return wire.noted({FAILED: FORM})
+        except Exception:
+            log.exception("%s", step)
+            return wire.noted({FAILED: ERROR})
+
+    # ----------------------------------------------------------------------------------------------------- before a run
+    def join(self, content: object) -> wire.Payload:
+        """Read the samples; say how many there are, of what shape, and of which classes."""
+        try:
+            told = wire.note_in(content)
+            version, brief = str(told["version"]), Brief.from_dict(told)
+        except (KeyError, TypeError) as problem:
+            raise RefusalError(FORM, f"the brief lacks {problem}") from problem
+        if version != __version__:
+            raise RefusalError(VERSION, f"the server has fairsilo {version}, and this site {__version__}")
+        if self._read != brief:
+            try:
+                found = {one.name: read_silo(one, brief) for one in self.settings.silos}
+            except (FairsiloError, OSError) as problem:
+                raise RefusalError(DATA, str(problem)) from problem
+            self.data, self._read, self.host = {name: data for name, (data, _) in found.items()}, brief, None
+            self._tasks = {name: task for name, (_, task) in found.items()}
+        return wire.noted({"version": __version__, "silos": [self._said(name) for name in self.data]})
+
+    def _said(self, name: str) -> dict[str, Any]:
+        """All that is said of a silo before a run."""
+        assert self._read is not None
+        silo, task_name = self.data[name], self._tasks[name]
+        task = task_of(task_name, len(self._read.classes))
+        counts = [task.occurrences(split.targets) if len(split) else None for split in (silo.test, silo.train)]
+        member = silo.member(*(() if found is None else tuple(found.tolist()) for found in counts))
+        sample = silo.train if len(silo.train) else silo.test
+        role = next(one.role for one in self.settings.silos if one.name == name)
+        return {
+            **dataclasses.asdict(member),
+            "evaluates": role == EVALUATES,
+            "task": task_name,
+            "shape": list(sample.shape),
+            "dtype": str(sample.dtype).removeprefix("torch."),
+        }
+
+    def begin(self, content: object) -> wire.Payload:
+        """Build the networks of a run and open what its silos kept of it."""
+        told = wire.note_in(content)
+        run, text = str(told.get("run", "")), str(told.get("plan", ""))
+        if not run.isalnum():
+            raise RefusalError(FORM, "the run has no name of letters and digits")
+        if self._read is None:
+            raise RefusalError(FORM, "begin came before join")
+        if self._begun != (run, text) or self.host is None:
+            self._refuse_code(text)
+            machine = self.settings.machine
+            try:
+                plan = Blueprint.from_text(text)
+                plan = dataclasses.replace(plan, device=machine.device, threads=machine.threads)
+                self.host = Host(plan, self.data)
+            except (FairsiloError, ValueError, TypeError, KeyError) as problem:
+                raise RefusalError(MODEL, str(problem)) from problem
+            self._open(run)
+            self._begun = (run, text)
+        return wire.noted({})
+
+    def _refuse_code(self, text: str) -> None:
+        """Code is imported only from packages that the site's own file trusts."""
+        try:
+            told: Mapping[str, Any] = json.loads(text)
+            named = references(str(told["method"]))
+            named += [str(told["model"])] if names_code(str(told["model"])) else []
+            named += [str(told["task"][0])] if task_names_code(str(told["task"][0])) else []
+        except (ValueError, KeyError, IndexError, TypeError) as problem:
+            raise RefusalError(FORM, f"the plan is none: {problem}") from problem
+        foreign = [
+            name
+            for name in named
+            if name.partition(":")[0].partition(".")[0] not in (self.settings.machine.trust or ())
+        ]
+        if foreign:
+            raise RefusalError(
+                CODE, f"the run names {', '.join(foreign)}; to allow it, add the package to trust in site.yaml"
+            )
+
+    def _open(self, run: str) -> None:
+        folder = self.state / run
+        folder.mkdir(parents=True, exist_ok=True)
+        self.close()
+        lock = FileLock(folder / ".lock", timeout=PATIENCE)
+        try:
+            lock.acquire()
+        except Timeout as problem:
+            raise RefusalError(STATE, f"another process works with {folder}") from problem
+        self._lock = lock
+        device = self.settings.machine.device
+        self.stores = {name: SiloStore(folder / name, answers=True, device=device) for name in self.data}
+
+    # ----------------------------------------------------------------------------------------------------- in a round
+    def ask(self, content: object) -> wire.Payload:
+        """A silo's answer; one that was given before is given again."""
+        silo, request = wire.asked(content)
+        if self.host is None or silo not in self.stores:
+            raise RefusalError(FORM, "a silo was asked that is not here, or before a run began")
+        store = self.stores[silo]
+        known = store.given(request)
+        if known is None:
+            answer = self.host.answer(silo, request, store.memory)
+            if isinstance(answer.message, Failure):
+                raise RefusalError(ERROR, answer.message.detail)
+            store.accept(request, answer)
+            known = answer.message
+        return wire.answered(silo, request, known)
+
+    def commit(self, content: object) -> wire.Payload:
+        """Keep the state after a round, and the silos' own models, which stay here."""
+        round_, left_out = self._round_in(content), wire.note_in(content).get("left_out")
+        assert self.host is not None
+        for name, store in self.stores.items():
+            since = left_out.get(name) if isinstance(left_out, dict) else None
+            if type(since) is int:
+                store.discard(since)
+            store.commit(round_, self.host.blueprint.layout)
+        return wire.noted({})
+
+    def restore(self, content: object) -> wire.Payload:
+        """Take up what was kept after a round; a silo that was away then goes on from the last round it was there."""
+        round_ = self._round_in(content)
+        taken = {}
+        for name, store in self.stores.items():
+            assert store.folder is not None
+            kept = numbers(store.folder, "round")
+            known = [number for number in kept if number <= round_]
+            if kept and not known:
+                raise RefusalError(STATE, f"{name} kept the rounds {kept}, and the run goes on from {round_}")
+            taken[name] = known[-1] if known else 0
+            store.restore(taken[name])
+        return wire.noted({"rounds": taken})
+
+    def _round_in(self, content: object) -> int:
+        round_ = wire.note_in(content).get("round")
+        if type(round_) is not int or round_ < 0 or self.host is None:
+            raise RefusalError(FORM, "there is no such round, or no run has begun")
+        return round_
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
