@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-all mutants lint style bench docs setup clean
+.PHONY: demo test test-all test-deploy mutants lint style bench docs setup clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -22,6 +22,10 @@ test: $(READY) style
 test-all: $(READY)
 	$(BIN)/python -m pytest -n 2 --all tests/laws
 	$(BIN)/python -m pytest -n 2 --all -m slow --ignore=tests/laws
+
+# real servers and sites as processes on this machine, certificates and kills included
+test-deploy: $(READY)
+	$(BIN)/python -m pytest -m deploy tests/deploy
 
 # not part of CI: changes to the sources that the tests must notice (about half an hour; SAMPLE=50 takes less)
 SAMPLE ?= 150
@@ -50,7 +54,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fairsilo needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "no venv: install the python3-venv package"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,lora,pretrained]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,lora,pretrained,flare]'
 	@touch $@
 
 clean:

@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _in_sample(item: pytest.Item) -> bool:
-    if item.get_closest_marker("slow"):
+    if item.get_closest_marker("slow") or item.get_closest_marker("deploy"):
         return False
     law = getattr(item, "originalname", "")
     if law not in sampling.LAWS:

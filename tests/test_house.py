@@ -26,6 +26,7 @@ LAYERS = (
     "analysis",
     "runs",
     "report",
+    "deploy",
     "api",
     "laws",
     "cli",

@@ -42,7 +42,7 @@ class Kept:
         self.command, self.kit, self.log = command, kit, log
         self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._not_before = 0.0
+        self.not_before = 0.0
 
     def __enter__(self) -> Self:
         self.tend()
@@ -54,18 +54,22 @@ class Kept:
         self.stop()
 
     @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
 
     def tend(self) -> None:
         """Start the process unless it runs; one that keeps ending is started less and less often."""
-        if self._process is not None and self._process.poll() is None:
+        if self.running:
             return
         now = time.monotonic()
-        if now < self._not_before:
+        if now < self.not_before:
             return
-        self._not_before = now + min(60.0, 2.0**self.starts)
+        self.not_before = now + min(60.0, 2.0**self.starts)
         self.starts += 1
         (self.kit / "transfer").mkdir(exist_ok=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)

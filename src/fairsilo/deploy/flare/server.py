@@ -104,7 +104,7 @@ class FlareChannel:
 
     def call(self, step: str, asked: Mapping[str, Asked], seconds: float | None) -> Iterator[tuple[str, object]]:
         arrived: queue.SimpleQueue[tuple[str, object]] = queue.SimpleQueue()
-        tasks: dict[str, tuple[str, Task]] = {}
+        tasks: dict[str, tuple[str, Task | None]] = {}
         for key, (site, content) in asked.items():
             if site not in self.sites or site in self.controller.lost:
                 arrived.put((key, Failure("lost", "its site is not connected")))
@@ -118,7 +118,7 @@ class FlareChannel:
         try:
             while tasks:
                 try:
-                    key, content = arrived.get(timeout=0.05)
+                    key, answer = arrived.get(timeout=0.05)
                 except queue.Empty:
                     if self.abort.triggered:
                         raise AbortedError from None
@@ -132,15 +132,15 @@ class FlareChannel:
                     continue
                 if key in tasks:
                     del tasks[key]
-                    yield key, content
-                del content
+                    yield key, answer
+                del answer  # as large as a model
         finally:
             for _, task in tasks.values():
                 if task is not None:
                     self.controller.cancel_task(task)
 
     def _given_up(
-        self, tasks: dict[str, tuple[str, Task]], overdue: bool, seconds: float | None
+        self, tasks: dict[str, tuple[str, Task | None]], overdue: bool, seconds: float | None
     ) -> Iterator[tuple[str, object]]:
         for key, (site, task) in list(tasks.items()):
             if site in self.controller.lost or overdue:
