@@ -11,11 +11,13 @@ from typing import Annotated
 import typer
 
 from fairsilo import __version__
+from fairsilo.cli.attending import site
 from fairsilo.cli.checking import check
 from fairsilo.cli.comparing import compare
 from fairsilo.cli.data import datasets
 from fairsilo.cli.demonstrating import demo
 from fairsilo.cli.drawing import figure
+from fairsilo.cli.federating import federation
 from fairsilo.cli.listing import methods, models, settings
 from fairsilo.cli.output import complain, say
 from fairsilo.cli.reporting import report
@@ -47,6 +49,8 @@ COMMANDS = (
 )
 for command in COMMANDS:
     app.command()(command)
+app.add_typer(federation, name="federation")
+app.add_typer(site, name="site")
 
 
 @app.callback(invoke_without_command=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Event
 
 import typer
 
@@ -18,3 +20,15 @@ def interruptible(hint: str = "nothing was written yet") -> Iterator[None]:
     except KeyboardInterrupt as stop:
         complain(f"interrupted; {'; '.join(getattr(stop, '__notes__', ())) or hint}")
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def until_stopped() -> Iterator[Callable[[], bool]]:
+    """Yields a question: whether Ctrl-C or a polite kill has come. Work that asks it often ends in its own time."""
+    asked = Event()
+    before = {number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -11,6 +11,7 @@ from fairsilo.core.files import replacing
 
 FINISHED, PAUSED, FEW, FAILED = "finished", "paused", "too few sites", "failed"
 OUTCOME = "attempt.json"
+WITHDRAWN = "withdrawn by the administrator"
 PAUSE, PRESENT = "pause", "present.json"  # a wish that the attempt end at the next round; which sites it still has
 
 

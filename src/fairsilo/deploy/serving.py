@@ -24,7 +24,7 @@ from fairsilo.runs.lock import locked
 from fairsilo.runs.running import Course, Page, conduct, refuse_others, status_of
 from fairsilo.runs.setup import fingerprint, plan_of, read_experiment, resolved, server_data_of
 
-SITES = "sites.json"  # of a run folder: silo -> site
+SITES, VERSIONS = "sites.json", "versions.json"  # of a run folder: silo -> site; site -> version of fairsilo
 LONGEST = 600.0  # seconds that a site may take to read its data
 
 
@@ -58,7 +58,8 @@ def serve(folder: Path, channel: Channel, sites: Iterable[str], listener: Callba
         experiment = read_experiment(folder, trust=True)  # who may submit a run may name what the server has installed
         refuse_elsewhere(experiment)
         told = guarded(listener)
-        found, absent = join(channel, sites, Brief.of(experiment))
+        found, absent, versions = join(channel, sites, Brief.of(experiment))
+        RunFolder(folder).write_json(VERSIONS, versions)
         for site, reason in sorted(absent.items()):
             told(Event("note", 0, experiment.train.rounds, text=f"site {site!r} takes no part: {why(reason)}"))
         roster, places = agreed(folder, experiment, found)
@@ -102,20 +103,22 @@ def refuse_elsewhere(experiment: Experiment) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- joining
-def join(channel: Channel, sites: Iterable[str], brief: Brief) -> tuple[list[Joined], dict[str, str]]:
-    """Who is there, silo by silo, and by site why it is not."""
+def join(channel: Channel, sites: Iterable[str], brief: Brief) -> tuple[list[Joined], dict[str, str], dict[str, str]]:
+    """Who is there, silo by silo; by site why it is not; and by site the version it has."""
     asked = {site: (site, wire.noted(brief.as_dict())) for site in sorted(sites)}
     found: list[Joined] = []
     absent: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for site, told in heard(channel, "join", asked, LONGEST):
         if FAILED in told:
             absent[site] = str(told[FAILED])
             continue
         try:
             found += [_joined(site, one, brief) for one in told["silos"]]
+            versions[site] = _short(told["version"])
         except (KeyError, TypeError, ValueError):
             absent[site] = "malformed"
-    return sorted(found, key=lambda one: one.member.name), absent
+    return sorted(found, key=lambda one: one.member.name), absent, versions
 
 
 def _joined(site: str, one: Mapping[str, Any], brief: Brief) -> Joined:

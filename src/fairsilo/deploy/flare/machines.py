@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import os
 import signal
 import subprocess
@@ -154,6 +155,14 @@ class Session:
         if found is None:
             return None
         return found.server_info.start_time, tuple(sorted(one.name for one in found.client_info))
+
+    def last_seen(self) -> dict[str, str]:
+        """Connected sites, and when they were last heard of; empty where the server cannot be reached."""
+        found = self._asked("get_system_info")
+        if found is None:
+            return {}
+        moment = datetime.datetime.fromtimestamp
+        return {one.name: moment(float(one.last_connect_time)).isoformat(" ", "seconds") for one in found.client_info}
 
     def submit(self, job: Path) -> str | None:
         found = self._asked("submit_job", str(job))

@@ -1,0 +1,138 @@
+"""An administrator's day: the server and its supervisor, who is there, which runs there are."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from fairsilo.deploy.attempts import FAILED, WITHDRAWN, outcome_of, write_outcome
+from fairsilo.deploy.flare.kits import Profile
+from fairsilo.deploy.flare.machines import Kept, Session, server_command
+from fairsilo.deploy.flare.supervisor import POLL, Supervisor, waiting
+from fairsilo.deploy.serving import SITES, VERSIONS
+from fairsilo.errors import FairsiloError
+from fairsilo.runs.running import status_of
+
+LOCK = ".start.lock"
+
+
+def server_of(folder: Path) -> Kept:
+    return Kept(server_command(folder), folder / "server", folder / "logs" / "server.log")
+
+
+def start(folder: Path, say: Callable[[str], object], stop: Callable[[], bool] = lambda: False, least: int = 1) -> None:
+    """Keep the server running and see submitted runs through, one after the other, until told to stop.
+
+    Args:
+        folder: The federation's.
+        say: Told what happens.
+        stop: Asked often.
+        least: Sites that must be connected before a run is tried.
+    """
+    profile = Profile.read(folder)
+    with started(folder), server_of(folder) as server, Session(folder) as session:
+        say(f"server of {profile.name} listens on {profile.host}:{profile.port}; runs are taken from {folder / 'runs'}")
+        supervisor = Supervisor(folder, session, server.tend, say)
+        while not stop():
+            for run in waiting(folder):
+                outcome = supervisor.see_through(run, least, stop)
+                if outcome:
+                    say(f"{run.name}: {outcome}; report: {run / 'report.html'}")
+            server.tend()
+            time.sleep(POLL)
+
+
+@contextlib.contextmanager
+def started(folder: Path) -> Iterator[None]:
+    """One process runs a federation's server at a time; its number is noted, for `stop`."""
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise FairsiloError(f"the server of {folder} runs already, as process {_owner(folder)}") from None
+    try:
+        (folder / ".pid").write_text(str(os.getpid()))
+        yield
+    finally:
+        (folder / ".pid").unlink(missing_ok=True)
+        lock.release()
+
+
+def _owner(folder: Path) -> int | None:
+    try:
+        return int((folder / ".pid").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def stop(folder: Path) -> int:
+    """End the server and its supervisor; runs go on when it is started again. Returns the process that was told."""
+    Profile.read(folder)
+    lock = FileLock(folder / LOCK, timeout=0)
+    with contextlib.suppress(Timeout), lock:
+        raise FairsiloError(f"the server of {folder} does not run")
+    found = _owner(folder)
+    if found is None:
+        raise FairsiloError(f"the server of {folder} runs, but its process is not noted; end it by hand")
+    os.kill(found, signal.SIGTERM)
+    return found
+
+
+def withdraw(folder: Path, run: str) -> None:
+    """No further attempt at a run is made; one under way is ended by `stop`."""
+    place = run_folder(folder, run)
+    if status_of(place).get("status") == "finished":
+        raise FairsiloError(f"{run} is finished")
+    write_outcome(place, FAILED, WITHDRAWN)
+
+
+def run_folder(folder: Path, run: str) -> Path:
+    place = folder / "runs" / run
+    if not (place / "config.yaml").exists():
+        known = ", ".join(sorted(one.parent.name for one in (folder / "runs").glob("*/config.yaml"))) or "none"
+        raise FairsiloError(f"there is no run {run!r}; there are: {known}")
+    return place
+
+
+# -------------------------------------------------------------------------------------------------------------- status
+def sites_of(folder: Path, session: Session) -> list[dict[str, Any]]:
+    """Approved sites: whether they are connected, when they were last heard of, with which version they last joined."""
+    approved = sorted(path.name.removesuffix(".signed.zip") for path in (folder / "approved").glob("*.signed.zip"))
+    seen = session.last_seen()
+    versions: dict[str, str] = {}
+    for path in sorted((folder / "runs").glob(f"*/{VERSIONS}"), key=lambda one: one.stat().st_mtime):
+        versions |= json.loads(path.read_text(encoding="utf-8"))
+    return [
+        {"site": name, "connected": name in seen, "last_seen": seen.get(name), "version": versions.get(name)}
+        for name in sorted({*approved, *seen})
+    ]
+
+
+def runs_of(folder: Path) -> list[dict[str, Any]]:
+    """Every run: its state, how far it is, over which sites."""
+    found = []
+    for path in sorted((folder / "runs").glob("*/config.yaml")):
+        run = path.parent
+        status, outcome = status_of(run), outcome_of(run)
+        state = "finished" if status.get("status") == "finished" else outcome.get("outcome") or status.get("status")
+        rows = (run / "rounds.jsonl").read_text(encoding="utf-8").count("\n") if (run / "rounds.jsonl").exists() else 0
+        sites = json.loads((run / SITES).read_text(encoding="utf-8")) if (run / SITES).exists() else {}
+        begun = "method" in status
+        found.append(
+            {
+                "run": run.name,
+                "state": state if begun or outcome else "waiting",
+                "rounds": rows,
+                "sites": sorted(set(sites.values())),
+                "message": outcome.get("message") or status.get("message") or "",
+            }
+        )
+    return found
