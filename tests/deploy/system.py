@@ -17,7 +17,7 @@ from fairsilo.config import experiment
 from fairsilo.deploy.flare import kits
 from fairsilo.deploy.flare.machines import Kept, Session, job_processes, server_command, site_command
 from fairsilo.deploy.flare.supervisor import Supervisor, submit
-from tiny_sites import SETTINGS, TRAINING, UNSEEN, write_site
+from tiny_sites import TRAINING, UNSEEN, settings, write_site
 
 NAMES = (*TRAINING, UNSEEN)
 
@@ -67,7 +67,7 @@ class System:
 
     # -------------------------------------------------------------------------------------------------------- runs
     def begun(self, name: str, method: str, **changes: Any) -> Path:
-        return submit(self.folder, experiment({**SETTINGS, "method": method, **changes}), name)
+        return submit(self.folder, experiment({**settings(**changes), "method": method}), name)
 
     def run(self, run: Path, seconds: float = 240.0, least: int = len(NAMES)) -> str:
         """See a run through; returns its outcome, empty where the time was up."""

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from safetensors.torch import load_file
 
-from tiny_sites import Local, begun, served, simulated, sites_in
+from fairsilo.core.messages import Failure
+from fairsilo.deploy.remote import Asked, PauseError
+from fairsilo.deploy.site import Site
+from fairsilo.engine.events import Event
+from tiny_sites import TRAIN, TRAINING, Local, begun, served, simulated, simulated_without, sites_in
 
 
 def results(folder: Path) -> list[dict[str, object]]:
@@ -26,3 +32,100 @@ def test_numbers_are_those_of_a_simulation(how: str, tmp_path: Path) -> None:
     assert ours.keys() == theirs.keys()
     assert all(bool((ours[key] == theirs[key]).all()) for key in ours)
     assert not (tmp_path / "there" / "models" / "personal").exists()
+
+
+# ------------------------------------------------------------------------------------------------- when things break
+class CutError(BaseException):
+    """The server's process ends, as by a kill."""
+
+
+def cut_at(kind: str, number: int) -> Callable[[Event], None]:
+    def listener(event: Event) -> None:
+        if (event.kind, event.round) == (kind, number):
+            raise CutError
+
+    return listener
+
+
+@pytest.mark.parametrize("moment", [("opened", 1), ("trained", 2), ("closed", 2), ("evaluated", 2), ("saved", 2)])
+@pytest.mark.parametrize("how", ["scaffold", "ditto", "fft-gp"])
+def test_a_server_that_is_cut_off_goes_on_to_the_same_numbers(
+    how: str, moment: tuple[str, int], tmp_path: Path
+) -> None:
+    """Its sites too are started anew: all that they know is in their folders."""
+    rounds = {"train": {**TRAIN, "rounds": 3}}
+    simulated(tmp_path / "here", how, **rounds)
+    run = begun(tmp_path / "there", how, **rounds)
+    channel = Local(sites_in(tmp_path / "sites"))
+    with pytest.raises(CutError):
+        served(run, channel, listener=cut_at(*moment))
+    channel.close()
+    served(run, Local(sites_in(tmp_path / "sites")))
+    assert results(run) == results(tmp_path / "here")
+
+
+class Slow(Local):
+    """A site whose answers to some questions come too late, although it worked; it may also miss the round's end."""
+
+    def __init__(self, sites: dict[str, Site], late: str, round_: int, deaf: bool) -> None:
+        super().__init__(sites)
+        self.late, self.round, self.deaf = late, round_, deaf
+
+    def call(self, step: str, asked: Mapping[str, Asked], seconds: float | None) -> Iterator[tuple[str, object]]:
+        for key, answer in super().call(step, asked, seconds):
+            question = asked[key][1]
+            if key == self.late and step == "ask" and (question["kind"], question["round"]) == ("train", self.round):
+                yield key, Failure("timeout", "no answer within 1 s")
+            else:
+                yield key, answer
+
+    def reached(self, step: str, site: str, content: Mapping[str, Any]) -> bool:
+        ended = step == "commit" and json.loads(content["note"])["ends"][-1]["round"] == self.round
+        return not (self.deaf and ended and site == self.late)
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+@pytest.mark.parametrize("how", ["scaffold", "ditto"])
+def test_a_step_that_came_too_late_is_not_remembered(how: str, deaf: bool, tmp_path: Path) -> None:
+    """As in a simulation, where a silo that did not answer in time remembers nothing of it."""
+    some = {"train": {**TRAIN, "rounds": 4, "quorum": 0.5}}
+    run = begun(tmp_path / "there", how, **some)
+    served(run, Slow(sites_in(tmp_path / "sites"), "scan", 2, deaf))
+    failures = [json.loads(line)["failures"] for line in (run / "rounds.jsonl").read_text().splitlines()]
+    assert [[(one["silo"], one["kind"]) for one in of] for of in failures] == [[], [("scan", "timeout")], [], []]
+    wanted = simulated_without(tmp_path / "here", how, "scan", 2, **some)
+    assert results(run) == wanted
+
+
+def test_a_site_that_is_away_is_left_out_and_comes_back(tmp_path: Path) -> None:
+    some = {"train": {**TRAIN, "rounds": 4, "quorum": 0.5}}
+    run, sites = begun(tmp_path / "there", "scaffold", **some), sites_in(tmp_path / "sites")
+    channel = Local(sites)
+
+    def leaves(event: Event) -> None:
+        if (event.kind, event.round) == ("opened", 2):
+            del channel.sites["scan"]
+        if (event.kind, event.round) == ("opened", 4):
+            (run / "pause").touch()
+            channel.sites["scan"] = sites["scan"]
+            raise CutError
+
+    with pytest.raises(CutError):
+        served(run, channel, listener=leaves)
+    (run / "pause").unlink()
+    channel.close()
+    served(run, Local(sites_in(tmp_path / "sites")))
+    counted = [json.loads(line)["counted"] for line in (run / "rounds.jsonl").read_text().splitlines()]
+    assert counted == [[*TRAINING], ["print", "sketch"], ["print", "sketch"], [*TRAINING]]
+
+
+def test_an_attempt_ends_at_a_round_when_a_site_is_back(tmp_path: Path) -> None:
+    run = begun(tmp_path / "there", "fedavg")
+
+    def back(event: Event) -> None:
+        if (event.kind, event.round) == ("closed", 1):
+            (run / "pause").touch()
+
+    with pytest.raises(PauseError, match="a site is back"):
+        served(run, Local(sites_in(tmp_path / "sites")), listener=back)
+    assert [json.loads(line)["round"] for line in (run / "rounds.jsonl").read_text().splitlines()] == [1]

@@ -48,13 +48,14 @@ class Remote:
         self.channel, self.sites, self.deadline, self.pause = channel, dict(sites), deadline, pause
         self.notes: list[str] = []
         self._left_out: dict[str, int] = {}  # silo -> the exchange of this round from which on it does not count
+        self._unheard: dict[str, list[dict[str, Any]]] = {}  # site -> ends of rounds that it may not know of
 
     def ask(self, exchange: Exchange) -> Iterator[Reply]:
         """Replies in name order; what arrives early waits."""
         if exchange.number == 0 and (sentence := self.pause()):
             raise PauseError(sentence)
         begun = time.perf_counter()
-        asked = {name: (self.sites[name], wire.question(name, exchange.request(name))) for name in exchange.silos}
+        asked = {name: (self.sites[name], self._question(name, exchange)) for name in exchange.silos}
         arriving = self.channel.call("ask", asked, self.deadline)
         ready: dict[str, Reply] = {}
         for name in exchange.silos:
@@ -62,23 +63,36 @@ class Remote:
                 silo, content = next(arriving, (name, LOST))
                 if silo in asked and silo not in ready:
                     answer = _answer(content, silo, exchange)
-                    if isinstance(answer, Failure) and exchange.kind in REMEMBERED:
+                    if isinstance(answer, Message):
+                        self._unheard.pop(self.sites[silo], None)
+                    elif exchange.kind in REMEMBERED:
                         self._left_out.setdefault(silo, exchange.number)
                     ready[silo] = Reply(silo, answer, time.perf_counter() - begun, exchange.number)
                 del content
             yield ready.pop(name)
 
-    def begin(self, run: str, plan: str) -> dict[str, str]:
-        """Tell every site the plan; returns why some cannot take part, by site."""
-        found = self._all("begin", {"run": run, "plan": plan})
+    def _question(self, silo: str, exchange: Exchange) -> wire.Payload:
+        ends = self._unheard.get(self.sites[silo], [])
+        return wire.question(silo, exchange.request(silo)) | (wire.noted({"ends": ends}) if ends else {})
+
+    def begin(self, run: str, plan: str, fresh: bool) -> dict[str, str]:
+        """Tell every site the plan, and whether nothing of the run is done yet; returns why some cannot take part."""
+        found = self._all("begin", {"run": run, "plan": plan, "fresh": fresh})
         return {site: told[FAILED] for site, told in found.items() if FAILED in told}
 
     def commit(self, round_: int) -> None:
-        """A silo whose answer did not count forgets it; one that hears nothing of this has the round before."""
-        self._all("commit", {"round": round_, "left_out": self._left_out})
+        """A silo whose answer did not count forgets it. Who does not hear of it now is told with the next question."""
+        end = {"round": round_, "left_out": self._left_out}
         self._left_out = {}
+        for site in set(self.sites.values()):
+            self._unheard.setdefault(site, []).append(end)
+        asked = {site: (site, wire.noted({"ends": ends})) for site, ends in sorted(self._unheard.items())}
+        for site, told in heard(self.channel, "commit", asked, self.deadline):
+            if FAILED not in told:
+                self._unheard.pop(site, None)
 
     def restore(self, round_: int) -> None:
+        self._left_out, self._unheard = {}, {}
         for site, told in sorted(self._all("restore", {"round": round_}).items()):
             behind = {
                 silo: taken

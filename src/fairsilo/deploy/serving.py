@@ -72,7 +72,8 @@ def serve(folder: Path, channel: Channel, sites: Iterable[str], listener: Callba
         status = status_of(folder)
         refuse_others(folder, status, fingerprint(plan, roster))
         engine = Remote(channel, places, experiment.engine.timeout, lambda: _pause(folder))
-        for site, reason in sorted(engine.begin(str(status["id"]), plan.as_text()).items()):
+        fresh = RunFolder(folder).read_checkpoint() is None
+        for site, reason in sorted(engine.begin(str(status["id"]), plan.as_text(), fresh).items()):
             told(Event("note", 0, experiment.train.rounds, text=f"site {site!r} takes no part: {why(reason)}"))
         start = start_of(plan.model) if isinstance(plan.model, str) else ""
         course = Course(

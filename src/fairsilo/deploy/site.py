@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -149,7 +150,7 @@ class Site:
                 self.host = Host(plan, self.data)
             except (FairsiloError, ValueError, TypeError, KeyError) as problem:
                 raise RefusalError(MODEL, str(problem)) from problem
-            self._open(run)
+            self._open(run, fresh=told.get("fresh") is True)
             self._begun = (run, text)
         return wire.noted({})
 
@@ -172,7 +173,8 @@ class Site:
                 CODE, f"the run names {', '.join(foreign)}; to allow it, add the package to trust in site.yaml"
             )
 
-    def _open(self, run: str) -> None:
+    def _open(self, run: str, fresh: bool) -> None:
+        """What silos kept of a run, for this process alone; nothing where the server has nothing of it either."""
         folder = self.state / run
         folder.mkdir(parents=True, exist_ok=True)
         self.close()
@@ -182,6 +184,8 @@ class Site:
         except Timeout as problem:
             raise RefusalError(STATE, f"another process works with {folder}") from problem
         self._lock = lock
+        for name in self.data if fresh else ():
+            shutil.rmtree(folder / name, ignore_errors=True)
         device = self.settings.machine.device
         self.stores = {name: SiloStore(folder / name, answers=True, device=device) for name in self.data}
 
@@ -191,6 +195,8 @@ class Site:
         silo, request = wire.asked(content)
         if self.host is None or silo not in self.stores:
             raise RefusalError(FORM, "a silo was asked that is not here, or before a run began")
+        if isinstance(content, Mapping) and "note" in content:
+            self._end(wire.note_in(content))
         store = self.stores[silo]
         known = store.given(request)
         if known is None:
@@ -203,14 +209,27 @@ class Site:
 
     def commit(self, content: object) -> wire.Payload:
         """Keep the state after a round, and the silos' own models, which stay here."""
-        round_, left_out = self._round_in(content), wire.note_in(content).get("left_out")
-        assert self.host is not None
-        for name, store in self.stores.items():
-            since = left_out.get(name) if isinstance(left_out, dict) else None
-            if type(since) is int:
-                store.discard(since)
-            store.commit(round_, self.host.blueprint.layout)
+        if self.host is None:
+            raise RefusalError(FORM, "a round ended before a run began")
+        self._end(wire.note_in(content))
         return wire.noted({})
+
+    def _end(self, told: Mapping[str, Any]) -> None:
+        """The ends of rounds, oldest first: what did not count is forgotten, the rest is kept."""
+        assert self.host is not None
+        ends = told.get("ends")
+        for end in ends if isinstance(ends, list) else []:
+            round_, left_out = end.get("round"), end.get("left_out")
+            if type(round_) is not int or round_ < 0 or not isinstance(left_out, dict):
+                raise RefusalError(FORM, "a round's end is none")
+            for name, store in self.stores.items():
+                assert store.folder is not None
+                if max(numbers(store.folder, "round"), default=-1) >= round_:
+                    continue  # heard before
+                since = left_out.get(name)
+                if type(since) is int:
+                    store.discard(since)
+                store.commit(round_, self.host.blueprint.layout)
 
     def restore(self, content: object) -> wire.Payload:
         """Take up what was kept after a round; a silo that was away then goes on from the last round it was there."""

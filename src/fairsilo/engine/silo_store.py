@@ -138,6 +138,8 @@ class SiloStore:
                 listed = ", ".join(map(str, numbers(self.folder, "round"))) or "none"
                 raise FairsiloError(f"{self.folder} holds no state of round {round_}; it has the rounds {listed}")
             state = read_tree(path)["memory"]
+            for later in (number for number in numbers(self.folder, "round") if number > round_):
+                numbered(self.folder, "round", later).unlink()  # of a round that will be done again
         self.memory = self._begun = memory_of(state, self._device)
 
     # ------------------------------------------------------------------------------------------------- answers on disk
