@@ -61,11 +61,11 @@ def settings(**changes: Any) -> dict[str, Any]:
 TRAIN: dict[str, Any] = {"rounds": 2, "epochs": 1, "lr": 0.02, "batch_size": 16}
 
 
-def write_site(folder: Path, name: str, **changes: Any) -> Path:
+def write_site(folder: Path, site: str, /, **changes: Any) -> Path:
     """`site.yaml` of a site that holds the domain it is named after."""
     folder.mkdir(parents=True, exist_ok=True)
-    described: dict[str, Any] = {"domain": name, "folder": str(images() / name)}
-    described |= {"role": "evaluate"} if name == UNSEEN else {}
+    described: dict[str, Any] = {"domain": site, "folder": str(images() / site)}
+    described |= {"role": "evaluate"} if site == UNSEEN else {}
     path = folder / "site.yaml"
     path.write_text(yaml.safe_dump(described | changes))
     return path

@@ -105,6 +105,12 @@ class System:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
+    def freeze(self, name: str, number: signal.Signals) -> None:
+        """Stop the process of the job at a site for a while, or let it go on."""
+        for pid in set(job_processes(self.kit(name))) - {self.sites[name].pid}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     def kill_site(self, name: str, stays_away: bool = False) -> None:
         if stays_away:
             self.away.add(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +57,63 @@ def test_a_server_that_is_killed(system: System, tmp_path: Path) -> None:
     assert done
     simulated(tmp_path / "here", "ditto", **LONGER)
     assert_same(run, tmp_path / "here")
+
+
+SOME: dict[str, Any] = {"train": {**LONGER["train"], "quorum": 0.5}}
+
+
+def counted(run: Path) -> list[list[str]]:
+    return [row["counted"] for row in rows(run, "rounds")]
+
+
+def test_a_site_that_stays_away(system: System) -> None:
+    """The run goes on without it, and names it."""
+    run = system.begun("stays-away", "fedavg", **SOME)
+    try:
+        with system.meanwhile((seen("opened", 2), lambda: system.kill_site("scan", stays_away=True)), run=run) as done:
+            assert system.run(run) == "finished", system.said
+        assert done
+        assert counted(run)[0] == ["print", "scan", "sketch"]
+        assert counted(run)[2:] == [["print", "sketch"]] * 2
+        failures = [(one["silo"], one["kind"]) for row in rows(run, "rounds") for one in row["failures"]]
+        assert ("scan", "lost") in failures
+        assert {silo for silo, _ in failures} == {"scan"}
+    finally:
+        system.away.discard("scan")
+        system.tend()
+
+
+def test_a_site_that_comes_back(system: System) -> None:
+    """It is killed with all its processes, started again, and takes part in a later round."""
+    longer = {"train": {**SOME["train"], "rounds": 8, "epochs": 40}}
+    run = system.begun("comes-back", "scaffold", **longer)
+    with system.meanwhile((seen("opened", 2), lambda: system.kill_site("scan")), run=run) as done:
+        assert system.run(run, 400) == "finished", system.said
+    assert done
+    assert len(counted(run)) == 8
+    assert counted(run)[-1] == ["print", "scan", "sketch"], system.said
+
+
+def test_a_kill_during_a_probe_and_one_while_a_checkpoint_is_written(system: System, tmp_path: Path) -> None:
+    run = system.begun("killed-probe", "faa(warmup=0)", **LONGER)
+    acts = [(seen("trained", 2), lambda: system.kill_job("sketch")), (seen("evaluated", 3), system.kill_server)]
+    with system.meanwhile(*acts, run=run) as done:
+        assert system.run(run, 400) == "finished", system.said
+    assert len(done) == 2
+    simulated(tmp_path / "here", "faa(warmup=0)", **LONGER)
+    assert_same(run, tmp_path / "here")
+
+
+def test_a_site_slower_than_the_deadline_is_left_out_of_the_round(system: System) -> None:
+    run = system.begun("slow", "scaffold", **SOME, engine={"timeout": 12})
+    acts = [
+        (seen("opened", 2), lambda: system.freeze("scan", signal.SIGSTOP)),
+        (seen("closed", 2), lambda: system.freeze("scan", signal.SIGCONT)),
+    ]
+    with system.meanwhile(*acts, run=run) as done:
+        assert system.run(run) == "finished", system.said
+    assert len(done) == 2
+    found = rows(run, "rounds")
+    assert found[1]["counted"] == ["print", "sketch"]
+    assert ("scan", "timeout") in [(one["silo"], one["kind"]) for one in found[1]["failures"]]
+    assert found[3]["counted"] == ["print", "scan", "sketch"]
