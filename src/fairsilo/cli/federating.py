@@ -151,3 +151,26 @@ def logs(
         raise FairsiloError(f"{path} does not exist yet")
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]:
         say(line)
+
+
+@federation.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--folder", "-f", help="a new folder for all of it")] = Path(
+        "federation-demo"
+    ),
+    browser: Annotated[bool, typer.Option(help="open the report in a browser")] = True,
+) -> None:
+    """A server and four sites as processes on this machine, with real certificates; FFT-GP runs over them."""
+    needed()
+    from fairsilo.deploy.flare import demo as demonstration
+    from fairsilo.report.page import read_results
+    from fairsilo.report.tables import run_table
+
+    with until_stopped() as stopped:
+        run = demonstration.demo(folder, say, stopped)
+    ((name, summary),) = read_results(run)
+    show(run_table(name, summary, None))
+    say(f"run folder: {run}")
+    say(f"report: {run / 'report.html'}")
+    if browser:
+        typer.launch(str(run / "report.html"))

@@ -39,7 +39,9 @@ def write_present(folder: Path, sites: Iterable[str]) -> None:
         beside.write_text(json.dumps(sorted(sites)), encoding="utf-8")
 
 
-def present_in(folder: Path) -> list[str] | None:
-    """The sites that the attempt under way still has; None where none has begun."""
+def present_in(folder: Path) -> tuple[list[str], float] | None:
+    """The sites that the attempt under way still has, and since when; None where none has begun."""
     path = folder / PRESENT
-    return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+    if not path.exists():
+        return None
+    return list(json.loads(path.read_text(encoding="utf-8"))), path.stat().st_mtime

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import os
 import signal
@@ -106,7 +107,9 @@ def run_folder(folder: Path, run: str) -> Path:
 def sites_of(folder: Path, session: Session) -> list[dict[str, Any]]:
     """Approved sites: whether they are connected, when they were last heard of, with which version they last joined."""
     approved = sorted(path.name.removesuffix(".signed.zip") for path in (folder / "approved").glob("*.signed.zip"))
-    seen = session.last_seen()
+    found = session.system()
+    moment = datetime.datetime.fromtimestamp
+    seen = {name: moment(at).isoformat(" ", "seconds") for name, at in (found.heard if found else {}).items()}
     versions: dict[str, str] = {}
     for path in sorted((folder / "runs").glob(f"*/{VERSIONS}"), key=lambda one: one.stat().st_mtime):
         versions |= json.loads(path.read_text(encoding="utf-8"))

@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -203,29 +204,21 @@ def _forbid_code(kit: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------------- FLARE's tools
 def _sign(folder: Path, profile: Profile, request: Path, target: Path) -> Path:
-    described = folder / ".profile.yml"
-    _write_profile(described, profile)
-    options = ["-c", str(folder / "ca"), "--profile", str(described), "--out", str(target)]
-    try:
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        described = Path(work) / "profile.yml"
+        _write_profile(described, profile)
+        options = ["-c", str(folder / "ca"), "--profile", str(described), "--out", str(target)]
         _nvflare(folder, "cert", "approve", *options, str(request))
-    finally:
-        described.unlink()
     return target
 
 
 def _package(folder: Path, signed: Path, request: Path, expected: str, target: Path) -> None:
     if not signed.exists():
         raise FairsiloError(f"{signed} does not exist")
-    work = folder / ".kits"
-    shutil.rmtree(work, ignore_errors=True)
-    try:
-        _nvflare(
-            folder, "package", str(signed), "--request-dir", str(request), "--fingerprint", expected, "-w", str(work)
-        )
-        (made,) = (one for one in work.glob("*/prod_*/*") if (one / "startup").is_dir())
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        _nvflare(folder, "package", str(signed), "--request-dir", str(request), "--fingerprint", expected, "-w", work)
+        (made,) = (one for one in Path(work).glob("*/prod_*/*") if (one / "startup").is_dir())
         shutil.move(made, target)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     target.chmod(0o700)
 
 

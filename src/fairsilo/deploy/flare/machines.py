@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
+import io
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -110,6 +112,18 @@ def job_processes(kit: Path) -> list[int]:
     return found
 
 
+@dataclass(frozen=True)
+class System:
+    """Since when the server runs, and when each connected site was last heard of (a site that died is, for a while)."""
+
+    since: object
+    heard: dict[str, float]
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return tuple(sorted(self.heard))
+
+
 class Session:
     """The administrator's connection to the server, made anew when it breaks.
 
@@ -119,6 +133,8 @@ class Session:
     def __init__(self, folder: Path) -> None:
         self.kit = str((folder / "admin").resolve())
         self._open: Any = None
+        if not logging.getLogger().handlers:  # else FLARE tells of every attempt to connect
+            logging.getLogger().addHandler(logging.NullHandler())
 
     def __enter__(self) -> Self:
         return self
@@ -144,25 +160,20 @@ class Session:
     def _asked(self, name: str, *arguments: object) -> Any:
         """What the server says; None where it cannot be reached."""
         try:
-            return getattr(self._session(), name)(*arguments)
+            with contextlib.redirect_stdout(io.StringIO()):  # it says that it connects, which is nobody's business
+                return getattr(self._session(), name)(*arguments)
         except Exception:  # noqa: BLE001 - FLARE has errors of many kinds for a server that is not there
             self.close()
             return None
 
-    def system(self) -> tuple[object, tuple[str, ...]] | None:
-        """Since when the server runs, and which sites are connected; None where it cannot be reached."""
+    def system(self) -> System | None:
+        """None where the server cannot be reached."""
         found = self._asked("get_system_info")
         if found is None:
             return None
-        return found.server_info.start_time, tuple(sorted(one.name for one in found.client_info))
-
-    def last_seen(self) -> dict[str, str]:
-        """Connected sites, and when they were last heard of; empty where the server cannot be reached."""
-        found = self._asked("get_system_info")
-        if found is None:
-            return {}
-        moment = datetime.datetime.fromtimestamp
-        return {one.name: moment(float(one.last_connect_time)).isoformat(" ", "seconds") for one in found.client_info}
+        return System(
+            found.server_info.start_time, {str(one.name): float(one.last_connect_time) for one in found.client_info}
+        )
 
     def submit(self, job: Path) -> str | None:
         found = self._asked("submit_job", str(job))

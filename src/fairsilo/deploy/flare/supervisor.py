@@ -13,7 +13,7 @@ from fairsilo.core.files import numbers
 from fairsilo.deploy.attempts import FAILED, FEW, FINISHED, PAUSE, forget_outcome, outcome_of, present_in, write_outcome
 from fairsilo.deploy.brief import Brief
 from fairsilo.deploy.flare.jobs import write_job
-from fairsilo.deploy.flare.machines import Session
+from fairsilo.deploy.flare.machines import Session, System
 from fairsilo.deploy.serving import SITES, refuse_elsewhere
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.running import slug, start_folder, status_of
@@ -21,6 +21,7 @@ from fairsilo.runs.setup import Objects
 
 POLL = 0.3  # seconds
 MOST = 5  # attempts in a row that end without a further round
+PATIENCE = 60.0  # seconds that a run which has begun waits for all of its sites
 WAIT = 10.0  # seconds before another attempt where too few sites were there
 
 
@@ -69,19 +70,20 @@ class Supervisor:
 
         Args:
             run: Its folder.
-            least: Sites that must be connected before an attempt.
+            least: Sites that must be connected before the first attempt; later ones wait for so many a while only.
             stop: Whether to give up supervising, without an outcome.
         """
-        fruitless = 0
+        fruitless, waited = 0, time.monotonic()
         while not stop():
             if _at_its_end(run):
                 return str(outcome_of(run).get("outcome", FINISHED))
-            if not self._sites_there(run, least, stop):
+            patient = not (run / SITES).exists() or time.monotonic() - waited < PATIENCE
+            if not self._sites_there(least if patient else 1, stop):
                 continue
             before = _rounds_done(run)
             self.attempt(run, stop)
             outcome = outcome_of(run)
-            fruitless = 0 if _rounds_done(run) > before else fruitless + 1
+            fruitless, waited = 0 if _rounds_done(run) > before else fruitless + 1, time.monotonic()
             self.say(f"{run.name}: {_words(outcome)} after round {_rounds_done(run)}")
             if outcome.get("outcome") == FEW:
                 self._wait(WAIT, stop)
@@ -90,11 +92,11 @@ class Supervisor:
                 write_outcome(run, FAILED, f"{MOST} attempts in a row ended without a further round")
         return ""
 
-    def _sites_there(self, run: Path, least: int, stop: Callable[[], bool]) -> bool:
+    def _sites_there(self, least: int, stop: Callable[[], bool]) -> bool:
         """Whether enough sites are connected; looks again a little later where not."""
         self.tend()
         found = self.session.system()
-        if found is not None and len(found[1]) >= least:
+        if found is not None and len(found.sites) >= least:
             return True
         self._wait(POLL, stop)
         return False
@@ -109,7 +111,7 @@ class Supervisor:
         if job is None or system is None:
             self._wait(POLL, stop)
             return
-        self.say(f"{run.name}: job {job} over {', '.join(system[1])}")
+        self.say(f"{run.name}: job {job} over {', '.join(system.sites)}")
         while not stop():
             self._wait(POLL, stop)
             self.tend()
@@ -117,20 +119,21 @@ class Supervisor:
             if status is not None and status.startswith("FINISHED"):
                 return
             now = self.session.system()
-            if now is not None and now[0] != system[0]:
+            if now is not None and now.since != system.since:
                 self.say(f"{run.name}: the server was started anew, and its job is lost")
                 return
             if now is not None:
-                self._call_back(run, now[1])
+                self._call_back(run, now)
         self.session.abort(job)
 
-    def _call_back(self, run: Path, connected: tuple[str, ...]) -> None:
-        """Let the attempt end at the next round where a site of the run is connected again, but not part of the job."""
-        if not (run / SITES).exists() or (run / PAUSE).exists():
+    def _call_back(self, run: Path, system: System) -> None:
+        """Let the attempt end at the next round where a site of the run is there again, but not part of the job."""
+        noted = present_in(run)
+        if noted is None or not (run / SITES).exists() or (run / PAUSE).exists():
             return
-        wanted = set(json.loads((run / SITES).read_text(encoding="utf-8")).values())
-        present = present_in(run)
-        if present is not None and (wanted & set(connected)) - set(present):
+        present, since = noted
+        wanted = set(json.loads((run / SITES).read_text(encoding="utf-8")).values()) - set(present)
+        if any(system.heard.get(site, 0.0) > since for site in wanted):
             (run / PAUSE).touch()
 
     def _wait(self, seconds: float, stop: Callable[[], bool]) -> None:
