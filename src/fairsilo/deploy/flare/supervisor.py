@@ -63,7 +63,8 @@ class Supervisor:
     def __init__(
         self, folder: Path, session: Session, tend: Callable[[], object], say: Callable[[str], object] = print
     ) -> None:
-        self.folder, self.session, self.tend, self.say = folder, session, tend, say
+        self.folder = folder.resolve()  # FLARE takes a relative path for one in a folder of its own
+        self.session, self.tend, self.say = session, tend, say
 
     def see_through(self, run: Path, least: int = 1, stop: Callable[[], bool] = lambda: False) -> str:
         """Attempts at a run until it is finished or failed; returns its outcome.
@@ -109,7 +110,8 @@ class Supervisor:
         job = self.session.submit(job_folder)
         shutil.rmtree(job_folder, ignore_errors=True)
         if job is None or system is None:
-            self._wait(POLL, stop)
+            self.say(f"{run.name}: the server did not take the job")
+            self._wait(WAIT, stop)
             return
         self.say(f"{run.name}: job {job} over {', '.join(system.sites)}")
         while not stop():
