@@ -232,3 +232,12 @@ def test_drawing_all_figures_says_which_one_is_under_way(here: Path, packed: Pat
     assert lines[-1] == "update-consistency (6 of 6) ..."
     code, out, _ = call(capsys, "figure", "gap-variance", "r", "--trust", "--json")
     assert len(json.loads(out)["files"]) == 4
+
+
+def test_a_fingerprint_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """Between colons stand names of pictures for terminals, such as AB and ID."""
+    from fairsilo.cli.output import complain, say
+
+    for print_ in (say, complain):
+        print_("SHA256:0F:AB:CL:ID:OK:B5:[bold]")
+    assert capsys.readouterr() == ("SHA256:0F:AB:CL:ID:OK:B5:[bold]\n",) * 2

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from safetensors.torch import load_file
 
 from fairsilo.core.messages import Failure
@@ -32,6 +33,8 @@ def test_numbers_are_those_of_a_simulation(how: str, tmp_path: Path) -> None:
     assert ours.keys() == theirs.keys()
     assert all(bool((ours[key] == theirs[key]).all()) for key in ours)
     assert not (tmp_path / "there" / "models" / "personal").exists()
+    kept = yaml.safe_load((tmp_path / "there" / "config.yaml").read_text())
+    assert (kept["evaluate"]["metric"], kept["data"]["held_out"]) == ("accuracy", "street")
 
 
 # ------------------------------------------------------------------------------------------------- when things break

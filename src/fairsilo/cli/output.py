@@ -17,12 +17,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of tabl
 
 
 def say(text: object) -> None:
-    """A line as it is: names of folders and silos are no markup, and a path is not broken."""
-    console.print(str(text), markup=False, highlight=False, soft_wrap=True)
+    """A line as it is: names of folders and silos are no markup, `:AB:` is no picture, and a path is not broken."""
+    console.print(str(text), markup=False, highlight=False, soft_wrap=True, emoji=False)
 
 
 def complain(text: object) -> None:
-    errors.print(str(text), markup=False, highlight=False, soft_wrap=True)
+    errors.print(str(text), markup=False, highlight=False, soft_wrap=True, emoji=False)
 
 
 def show(table: Table) -> None:

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairsilo.config import Experiment
+import yaml
+
+from fairsilo.config import Experiment, as_dict
 from fairsilo.core.roster import Member, Roster
 from fairsilo.deploy import wire
 from fairsilo.deploy.attempts import PAUSE
@@ -64,6 +66,7 @@ def serve(folder: Path, channel: Channel, sites: Iterable[str], listener: Callba
             told(Event("note", 0, experiment.train.rounds, text=f"site {site!r} takes no part: {why(reason)}"))
         roster, places = agreed(folder, experiment, found)
         experiment = resolved(experiment, roster)
+        RunFolder(folder).write_text("config.yaml", yaml.safe_dump(as_dict(experiment), sort_keys=False))
         every = dataclasses.replace(experiment.engine, checkpoint_every=1)  # sites commit after every round
         experiment = dataclasses.replace(experiment, engine=every)
         plan = plan_of(experiment, roster)

@@ -1,0 +1,126 @@
+"""Every command of docs/deployment.md, in its order, as an administrator and a site's engineer would type them."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from system import free_port
+from tiny_sites import images, settings
+
+pytestmark = pytest.mark.deploy
+GUIDE = Path(__file__).parents[2] / "docs" / "deployment.md"
+
+
+def commands() -> list[str]:
+    """The lines of the guide's code blocks that call fairsilo."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.M | re.S)
+    return [line for _, block in blocks for line in block.splitlines() if line.startswith("fairsilo ")]
+
+
+class Terminal:
+    """Runs the guide's lines, with this machine's names in the place of the guide's."""
+
+    def __init__(self, folder: Path, words: dict[str, str]) -> None:
+        self.folder, self.words = folder, words
+        self.typed: list[str] = []
+        self.running: list[subprocess.Popen[str]] = []
+
+    def _started(self, line: str) -> subprocess.Popen[str]:
+        self.typed.append(line)
+        words = line.split()[1:]
+        for guide, here in self.words.items():
+            words = [here if word == guide else word for word in words]
+        command = [sys.executable, "-m", "fairsilo.cli", *words]
+        return subprocess.Popen(command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def type(self, line: str) -> str:
+        said, _ = (process := self._started(line)).communicate(timeout=180)
+        assert process.returncode == 0, said
+        return said
+
+    def leave_running(self, line: str) -> None:
+        self.running.append(self._started(line))
+
+    def close(self) -> None:
+        for process in reversed(self.running):
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    words = {
+        "fl.example.org": "localhost",
+        "8102": str(free_port()),
+        "north.request.zip": "site/request/north.request.zip",
+        "north.signed.zip": "federation/approved/north.signed.zip",
+        "3": "1",  # sites
+        "RUN": "fedavg-seed0",
+    }
+    made = Terminal(tmp_path, words)
+    yield made
+    made.close()
+
+
+def test_every_command_of_the_guide(terminal: Terminal, tmp_path: Path) -> None:
+    said = terminal.type("fairsilo federation init trial --host fl.example.org --port 8102")
+    fingerprint = re.search(r"SHA256:[0-9A-F:]+", said)
+    assert fingerprint
+    assert fingerprint[0] in terminal.type("fairsilo federation invite north")
+    terminal.type("fairsilo site join north --federation trial")
+    terminal.type("fairsilo federation approve north.request.zip")
+    terminal.words["SHA256:..."] = fingerprint[0]
+    terminal.type("fairsilo site join --signed north.signed.zip --fingerprint SHA256:...")
+    (tmp_path / "site" / "site.yaml").write_text(yaml.safe_dump({"domain": "north", "folder": str(images() / "scan")}))
+    (tmp_path / "EXPERIMENT.yaml").write_text(yaml.safe_dump({**settings(), "method": "fedavg"}))
+    terminal.leave_running("fairsilo federation start --sites 3")
+    end = time.monotonic() + 60
+    while "yes" not in (said := _tried(terminal, "fairsilo site check EXPERIMENT.yaml")) and time.monotonic() < end:
+        if "server: reached" in said:
+            break
+        time.sleep(1)
+    assert "server: reached, localhost" in said
+    assert "silo north (train), domain north, classify, 3x16x16" in said
+    assert "would be sent: small-cnn: a change of the model each round" in said
+    terminal.leave_running("fairsilo site start")
+    terminal.type("fairsilo federation submit EXPERIMENT.yaml")
+    run = tmp_path / "federation" / "runs" / "fedavg-seed0"
+    end = time.monotonic() + 120
+    while not (run / "report.html").exists() and time.monotonic() < end:
+        time.sleep(0.5)
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+    status = terminal.type("fairsilo federation status")
+    assert re.search(r"north\s*│\s*yes", status)
+    assert re.search(r"fedavg-seed0\s*│\s*finished\s*│\s*2\s*│\s*north", status)
+    assert '"kind": "end"' in terminal.type("fairsilo federation logs RUN")
+    terminal.type("fairsilo federation stop")
+    terminal.running[0].wait(60)
+    assert terminal.running[0].returncode == 0
+    assert set(terminal.typed) == set(commands()) - {"fairsilo federation demo"}
+
+
+def _tried(terminal: Terminal, line: str) -> str:
+    process = terminal._started(line)
+    return process.communicate(timeout=120)[0]
+
+
+def test_the_demo(tmp_path: Path) -> None:
+    assert "fairsilo federation demo" in commands()
+    command = [sys.executable, "-m", "fairsilo.cli", "federation", "demo", "--no-browser"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "street (unseen)" in done.stdout
+    run = tmp_path / "federation-demo" / "federation" / "runs" / "fft-gp"
+    assert (run / "report.html").exists()
+    assert json.loads((run / "run.json").read_text())["status"] == "finished"
