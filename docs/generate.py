@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from fairsilo.config import all_settings, fields_of
@@ -11,13 +12,16 @@ from fairsilo.core.needs import NEEDS
 from fairsilo.data import datasets
 from fairsilo.data.about import About
 from fairsilo.methods.catalogue import CATALOGUE, Entry
-from fairsilo.models.registry import own_models
+from fairsilo.models.registry import own_models, suited
 from fairsilo.report.tables import counted, written
+from fairsilo.tasks import classify, regress, segment
 from fairsilo.tasks.augmentation import CHANGES, SETS
+from fairsilo.tasks.registry import METRICS, task_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = Path("docs") / "methods"
 DATA = Path("docs") / "datasets"
+TASKS = Path("docs") / "tasks"
 SETTINGS = Path("docs") / "settings.md"
 MODELS = Path("docs") / "models.md"
 README = Path("README.md")
@@ -29,6 +33,7 @@ GENERATED_MODELS = "<!-- written by docs/generate.py; change src/fairsilo/models
 GENERATED_DATA = (
     "<!-- written by docs/generate.py; change the data set's file in src/fairsilo/data/datasets instead -->"
 )
+GENERATED_TASKS = "<!-- written by docs/generate.py; change src/fairsilo/tasks or docs/generate.py instead -->"
 GENERATED_SETTINGS = "<!-- written by docs/generate.py; change src/fairsilo/config.py instead -->"
 
 
@@ -69,6 +74,44 @@ def resnet_clip(classes, channels):
 (`promptfl`, `clip-lora`, `fedot`) needs `clip:PATH`."""
 
 
+# what the code does not say of a task: its title, what a sample and its target are, how data come in, a command
+TASK_WORDS = {
+    "classify": (
+        "Classification",
+        "An image, or a row of numbers, has one class.",
+        "folders `DOMAIN/CLASS/*.png`, an index (CSV, JSON), packed files, a table with a `label` column",
+        "fairsilo run data.folder=images evaluate.metric=balanced-accuracy task.class_weights=inverse",
+    ),
+    "segment": (
+        "Segmentation",
+        "An image has a class for each pixel; class 0 is the background.",
+        "folders `DOMAIN/images` and `DOMAIN/masks`, NIfTI volumes, packed files",
+        "fairsilo run data.folder=scans data.size=128 model=unet optimizer=adam lr=0.001",
+    ),
+    "next-character": (
+        "Next character",
+        "A window of 80 characters has the character after it as its target; a silo is a role, or a writer.",
+        "a JSON object of role -> text, or LEAF's files",
+        "fairsilo run data.folder=plays.json data.held_out=- lr=0.8 momentum=0",
+    ),
+    "regress": (
+        "Regression",
+        "A row of numbers, or an image, has a number as its target.",
+        "a CSV file with the columns `silo`, `domain` and `target`, and a column for each input",
+        "fairsilo run data.folder=plants.csv task.offset=120 task.scale=15",
+    ),
+}
+
+
+LOSSES = {
+    "classify": classify.LOSSES,
+    "segment": segment.LOSSES,
+    "next-character": ("cross-entropy",),
+    "regress": regress.LOSSES,
+}
+SAMPLES = {"classify": (3, 32, 32), "segment": (3, 128, 128), "next-character": (80,), "regress": (8,)}
+
+
 def described(entry: Entry) -> dict[str, Any]:
     """What the catalogue says about a method, and what it asks of data and network."""
     needs = [key for key in NEEDS if any(key in part.needs for part in entry.parts)]
@@ -80,6 +123,7 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     found = [described(entry) for entry in CATALOGUE.values()]
     pages = {PAGES / f"{one['name']}.md": method_page(one) for one in found}
     pages |= {DATA / f"{name}.md": data_page(name, datasets.about(name)) for name in datasets.names()}
+    pages |= {TASKS / f"{name}.md": task_page(name) for name in TASK_WORDS}
     pages |= {PAGES / "README.md": index(found), DATA / "README.md": data_index()}
     readme = (root / README).read_text(encoding="utf-8")
     return {**pages, MODELS: models_page(), SETTINGS: settings_page(), README: with_table(readme, found)}
@@ -94,7 +138,7 @@ def stale(root: Path = ROOT) -> list[str]:
 
 def write(root: Path = ROOT) -> None:
     wanted = generated(root)
-    for folder in (PAGES, DATA):
+    for folder in (PAGES, DATA, TASKS):
         (root / folder).mkdir(parents=True, exist_ok=True)
     for path in _left_over(root, wanted):
         (root / path).unlink()
@@ -110,7 +154,7 @@ def _content(path: Path) -> str | None:
 def _left_over(root: Path, wanted: Mapping[Path, str]) -> list[Path]:
     return [
         folder / path.name
-        for folder in (PAGES, DATA)
+        for folder in (PAGES, DATA, TASKS)
         for path in (root / folder).glob("*.md")
         if folder / path.name not in wanted
     ]
@@ -248,6 +292,48 @@ def models_page() -> str:
             NETWORK,
         ]
     )
+
+
+def task_page(name: str) -> str:
+    """One task in full: data, loss, metrics, networks, and the methods that have no meaning for it."""
+    title, about, data, command_ = TASK_WORDS[name]
+    task = task_of(name, 3)
+    metrics = [
+        [
+            f"`{one.name}`",
+            one.about,
+            "higher" if one.higher_is_better else "lower",
+            "percent" if one.share else "units of the data",
+        ]
+        for one in METRICS[name]
+    ]
+    losses = ", ".join(f"`{one}`" for one in LOSSES[name])
+    refused = [entry.name for entry in CATALOGUE.values() if not _has_meaning(entry, name)]
+    said = ", ".join(f"[`{one}`](../methods/{one}.md)" for one in refused) or "none"
+    ending = "a number" if name == "regress" else "a value for each class"
+    per = "" if task.output.per == "sample" else f" for each {task.output.per}"
+    blocks = [
+        f"# {title} (`{name}`)",
+        GENERATED_TASKS,
+        about,
+        f"- Data: {data}; see [your own data](../your-own-data.md).",
+        f"- Losses (`task.loss`; the first is the default): {losses}; see [the loss](../tasks.md#the-loss).",
+        f"- A network ends in {ending}{per}; where `model=auto`: `{suited(name, SAMPLES[name])}`.",
+        f"- Refused, since the idea has no meaning here: {said}.",
+        f"```\n{command_}\n```",
+        "## Metrics",
+        "All of them are measured with every evaluation, with an interval from the test size; the first is reported "
+        "unless `evaluate.metric` names another.",
+        table(["metric", "meaning", "better", "shown in"], metrics),
+    ]
+    return _joined(blocks)
+
+
+def _has_meaning(entry: Entry, task: str) -> bool:
+    """Whether every part of a method can do the task; what it needs besides is another matter."""
+    kinds = ("classification", "one-class", "class-predictions", "image-task")
+    facts = SimpleNamespace(task=task)
+    return all(NEEDS[key].met(facts) for part in entry.parts for key in kinds if key in part.needs)  # type: ignore[arg-type]
 
 
 def data_page(name: str, facts: About) -> str:
