@@ -58,6 +58,11 @@ def settings(**changes: Any) -> dict[str, Any]:
     return {"model": "small-cnn", "data": data, "train": TRAIN, "engine": {"name": "sequential"}, **changes}
 
 
+def settings_for(method: str) -> dict[str, Any]:
+    """What a method needs to be changed: one around a frozen backbone has its model, and images of that size."""
+    return {"model": "tiny-clip", "data": {**settings()["data"], "size": 32}} if "clip" in method else {}
+
+
 TRAIN: dict[str, Any] = {"rounds": 2, "epochs": 1, "lr": 0.02, "batch_size": 16}
 
 

@@ -11,7 +11,7 @@ import pytest
 from safetensors.torch import load_file
 
 from system import System, seen
-from tiny_sites import simulated
+from tiny_sites import settings_for, simulated
 
 pytestmark = [pytest.mark.deploy, pytest.mark.filterwarnings("default")]
 
@@ -27,11 +27,11 @@ def assert_same(run: Path, here: Path) -> None:
     assert [row["round"] for row in rows(run, "rounds")] == [row["round"] for row in rows(here, "rounds")]
 
 
-@pytest.mark.parametrize("how", ["fedavg", "scaffold", "fedheal", "fft-gp", "ditto", "fedbn"])
+@pytest.mark.parametrize("how", ["fedavg", "scaffold", "fedheal", "fft-gp", "ditto", "fedbn", "fedclip"])
 def test_numbers_are_those_of_a_simulation(how: str, system: System, tmp_path: Path) -> None:
-    run = system.begun(f"same-{how}", how)
+    run = system.begun(f"same-{how}", how, **settings_for(how))
     assert system.run(run) == "finished", system.said
-    simulated(tmp_path / "here", how)
+    simulated(tmp_path / "here", how, **settings_for(how))
     assert_same(run, tmp_path / "here")
     assert (run / "report.html").exists()
 

@@ -15,18 +15,18 @@ from fairsilo.core.messages import Failure
 from fairsilo.deploy.remote import Asked, PauseError
 from fairsilo.deploy.site import Site
 from fairsilo.engine.events import Event
-from tiny_sites import TRAIN, TRAINING, Local, begun, served, simulated, simulated_without, sites_in
+from tiny_sites import TRAIN, TRAINING, Local, begun, served, settings_for, simulated, simulated_without, sites_in
 
 
 def results(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("how", ["fedavg", "scaffold", "fedheal", "fft-gp", "ditto", "fedbn"])
+@pytest.mark.parametrize("how", ["fedavg", "scaffold", "fedheal", "fft-gp", "ditto", "fedbn", "fedclip"])
 def test_numbers_are_those_of_a_simulation(how: str, tmp_path: Path) -> None:
-    wanted = simulated(tmp_path / "here", how)
+    wanted = simulated(tmp_path / "here", how, **settings_for(how))
     channel = Local(sites_in(tmp_path / "sites"))
-    found = served(begun(tmp_path / "there", how), channel)
+    found = served(begun(tmp_path / "there", how, **settings_for(how)), channel)
     assert results(tmp_path / "there") == results(tmp_path / "here")
     assert found == wanted
     ours, theirs = (load_file(tmp_path / one / "models" / "global.safetensors") for one in ("here", "there"))

@@ -1,0 +1,143 @@
+"""Attempts at a run: what decides whether there is another one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("nvflare", reason="needs the package nvflare: pip install 'fairsilo[flare]'")
+
+from fairsilo.config import experiment
+from fairsilo.deploy.attempts import FAILED, FEW, FINISHED, PAUSED, outcome_of, write_outcome, write_present
+from fairsilo.deploy.flare import administration, supervisor
+from fairsilo.deploy.flare.machines import System
+from fairsilo.deploy.flare.supervisor import MOST, Supervisor, submit, waiting
+from fairsilo.errors import FairsiloError
+from tiny_sites import settings
+
+
+class Fake:
+    """A server whose jobs end at once, each by an act on the run folder."""
+
+    def __init__(self, run: Path, *acts: Callable[[Path], object]) -> None:
+        self.run, self.acts, self.jobs = run, list(acts), 0
+        self.since, self.heard = 1.0, {"print": 0.0, "scan": 0.0}
+        self.ended = True
+
+    def system(self) -> System:
+        return System(self.since, dict(self.heard))
+
+    def submit(self, job: Path) -> str:
+        assert job.is_absolute()
+        assert json.loads((job / "meta.json").read_text())["name"] == self.run.name
+        self.jobs += 1
+        if self.acts:
+            self.acts.pop(0)(self.run)
+        return f"job-{self.jobs}"
+
+    def status(self, job: str) -> str:
+        return "FINISHED:COMPLETED" if self.ended else "RUNNING"
+
+    def abort(self, job: str) -> None:
+        raise AssertionError
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("POLL", "WAIT"):
+        monkeypatch.setattr(supervisor, name, 0.001)
+    return submit(tmp_path, experiment({**settings(), "method": "fedavg"}), "first")
+
+
+def seen_through(run: Path, *acts: Callable[[Path], object]) -> tuple[str, Fake, list[str]]:
+    fake, said = Fake(run, *acts), list[str]()
+    found = Supervisor(run.parents[1], fake, lambda: None, said.append).see_through(run)  # type: ignore[arg-type]
+    return found, fake, said
+
+
+def rounds(number: int) -> Callable[[Path], None]:
+    """An attempt that is cut off after so many rounds."""
+
+    def act(run: Path) -> None:
+        (run / "checkpoint").mkdir(exist_ok=True)
+        (run / "checkpoint" / f"server-{number:06d}.safetensors").touch()
+
+    return act
+
+
+def ended(outcome: str) -> Callable[[Path], None]:
+    return lambda run: write_outcome(run, outcome, "because")
+
+
+def test_a_run_is_tried_until_it_is_finished(run: Path) -> None:
+    found, fake, said = seen_through(run, rounds(1), rounds(2), ended(PAUSED), ended(FEW), ended(FINISHED))
+    assert (found, fake.jobs) == (FINISHED, 5)
+    assert "the attempt was cut off after round 1" in said[1]
+    assert "too few sites (because) after round 2" in said[-3]
+
+
+def test_what_cannot_run_is_not_tried_again(run: Path) -> None:
+    found, fake, _ = seen_through(run, ended(FAILED))
+    assert (found, fake.jobs) == (FAILED, 1)
+    assert waiting(run.parents[1]) == []
+
+
+def test_attempts_without_a_further_round_come_to_an_end(run: Path) -> None:
+    found, fake, _ = seen_through(run, rounds(1))
+    assert (found, fake.jobs) == (FAILED, MOST + 1)
+    assert "ended without a further round" in outcome_of(run)["message"]
+
+
+def test_a_server_that_was_started_anew_has_lost_its_job(run: Path) -> None:
+    fake, said = Fake(run), list[str]()
+
+    def restarted(_: Path) -> None:
+        fake.since, fake.ended = 2.0, False
+
+    def finishes(found: Path) -> None:
+        fake.ended = True
+        write_outcome(found, FINISHED)
+
+    fake.acts = [restarted, finishes]
+    one = Supervisor(run.parents[1], fake, lambda: None, said.append)  # type: ignore[arg-type]
+    original = fake.system
+    fake.system = lambda: System(1.0 if fake.jobs == 0 else fake.since, fake.heard)  # type: ignore[method-assign]
+    assert one.see_through(run) == FINISHED
+    assert fake.jobs == 2
+    assert any("the server was started anew, and its job is lost" in line for line in said)
+    assert original().since == 2.0
+
+
+@pytest.mark.parametrize(("heard", "pauses"), [(1e12, True), (0.0, False)])
+def test_an_attempt_is_called_back_for_a_site_that_is_there_again(run: Path, heard: float, pauses: bool) -> None:
+    """Only where it was heard of after it was lost: a site that died stays on the list for a while."""
+    (run / "sites.json").write_text(json.dumps({"a": "print", "b": "scan"}))
+    write_present(run, ["print"])
+    one = Supervisor(run.parents[1], Fake(run), lambda: None)  # type: ignore[arg-type]
+    one._call_back(run, System(1.0, {"print": heard, "scan": heard}))
+    assert (run / "pause").exists() == pauses
+
+
+def test_runs_have_names_of_their_own(run: Path) -> None:
+    folder, chosen = run.parents[1], experiment({**settings(), "method": "fedavg"})
+    assert submit(folder, chosen).name == "fedavg-seed0"
+    assert submit(folder, chosen).name == "fedavg-seed0-2"
+    with pytest.raises(FairsiloError, match="first exists already"):
+        submit(folder, chosen, "first")
+    assert [one.name for one in waiting(folder)] == ["fedavg-seed0", "fedavg-seed0-2", "first"]
+    assert {one["state"] for one in administration.runs_of(folder)} == {"waiting"}
+
+
+def test_a_run_can_be_withdrawn(run: Path) -> None:
+    folder = run.parents[1]
+    administration.withdraw(folder, "first")
+    assert waiting(folder) == []
+    (found,) = administration.runs_of(folder)
+    assert (found["state"], found["message"]) == ("failed", "withdrawn by the administrator")
+    with pytest.raises(FairsiloError, match="there is no run 'second'; there are: first"):
+        administration.withdraw(folder, "second")
