@@ -22,7 +22,10 @@ def results(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("how", ["fedavg", "scaffold", "fedheal", "fft-gp", "ditto", "fedbn", "fedclip"])
+@pytest.mark.parametrize(
+    "how",
+    ["fedavg", "scaffold", "fedheal", "fft-gp", "ditto", "fedbn", pytest.param("fedclip", marks=pytest.mark.slow)],
+)
 def test_numbers_are_those_of_a_simulation(how: str, tmp_path: Path) -> None:
     wanted = simulated(tmp_path / "here", how, **settings_for(how))
     channel = Local(sites_in(tmp_path / "sites"))
@@ -51,7 +54,9 @@ def cut_at(kind: str, number: int) -> Callable[[Event], None]:
 
 
 @pytest.mark.parametrize("moment", [("opened", 1), ("trained", 2), ("closed", 2), ("evaluated", 2), ("saved", 2)])
-@pytest.mark.parametrize("how", ["scaffold", "ditto", "fft-gp"])
+@pytest.mark.parametrize(
+    "how", ["scaffold", *(pytest.param(one, marks=pytest.mark.slow) for one in ("ditto", "fft-gp"))]
+)
 def test_a_server_that_is_cut_off_goes_on_to_the_same_numbers(
     how: str, moment: tuple[str, int], tmp_path: Path
 ) -> None:
