@@ -14,6 +14,7 @@ import test_silo
 import tiny
 from fairsilo.core.messages import Message
 from fairsilo.core.server import Updates
+from fairsilo.errors import FairsiloError
 from fairsilo.methods.loss_weights import climb, q_coefficients, tilted
 from fairsilo.methods.steps import nova_coefficients, path_length
 from fairsilo.methods.text import method
@@ -196,3 +197,37 @@ def test_prototypes_are_the_mean_over_those_who_have_the_class() -> None:
     kept = server.memory.of(part)
     assert kept["means"].tolist() == [[6, 6], [1, 3], [5, 5]]  # a class that nobody had this time keeps its own
     assert kept["known"].tolist() == [True, True, True]
+
+
+# ------------------------------------------------------------------------------------------------ a bound on updates
+def bounded(how: str, *rows: list[float]) -> tuple[list[list[float]], list[str]]:
+    """Updates of silos a, b, c (four parameters, two statistics) after the bound, and what was noted."""
+    given = Given(how)
+    updates = Updates(tuple("abc"), f64(*rows), torch.ones(3), [Message()] * 3, LAYOUT)
+    found = method(how).parts[0].collect(given.server, updates)
+    return found.deltas.tolist(), given.server.notes
+
+
+def test_a_long_update_is_cut_to_a_multiple_of_the_median() -> None:
+    """Lengths 1, 2 and 1000: the last is cut to 3 x 2, its direction stays; the others are not touched."""
+    one, two, long = [1.0, 0, 0, 0, 0, 1], [0.0, 2, 0, 0, 0, 1], [600.0, 800, 0, 0, 0, 1]
+    found, notes = bounded("norm-bound", one, two, long)
+    assert found[:2] == [one, two]
+    assert found[2] == pytest.approx([3.6, 4.8, 0, 0, 0, 1])
+    assert notes == ["the update of c was cut from length 1e+03 to 6"]
+
+
+def test_statistics_are_cut_by_themselves() -> None:
+    """A length of 3e9 in what is not trained: the parameters beside it stay as they are."""
+    rows = [[1.0, 0, 0, 0, 0, 2], [1.0, 0, 0, 0, 0, 2], [1.0, 0, 0, 0, 3e9, 0]]
+    found, notes = bounded("norm-bound(bound=9)", *rows)
+    assert found[2] == pytest.approx([1, 0, 0, 0, 6, 0])
+    assert notes == ["the statistics vector of c was cut from length 3e+09 to 6"]
+
+
+def test_a_given_bound_holds_for_all() -> None:
+    rows = [[1.0, 0, 0, 0, 0, 0], [0.0, 2, 0, 0, 0, 0], [0.0, 0, 0, 4, 0, 0]]
+    found, _ = bounded("norm-bound(bound=1.5, times=0)", *rows)
+    assert found == [[1, 0, 0, 0, 0, 0], [0, 1.5, 0, 0, 0, 0], [0, 0, 0, 1.5, 0, 0]]
+    with pytest.raises(FairsiloError, match="neither bound nor times, so that it would do nothing"):
+        method("norm-bound(times=0)")

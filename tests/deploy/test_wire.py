@@ -222,3 +222,28 @@ def test_spoiled_updates_are_counted_by_reason_and_never_averaged(tmp_path: Path
     assert [row["counted"] for row in rows] == [["print", "sketch"]] * 6
     kinds = [[one["kind"] for one in row["failures"] if one["exchange"] == "train"] for row in rows]
     assert kinds == [[kind] for _, kind in Hostile.SPOILED]
+
+
+class Billion(Local):
+    """One site's update is a billion times as long as it should be."""
+
+    def call(self, step: str, asked: Mapping[str, Asked], seconds: float | None) -> Iterator[tuple[str, object]]:
+        for key, content in super().call(step, asked, seconds):
+            if step == "ask" and key == "scan" and asked[key][1]["kind"] == "train":
+                assert isinstance(content, dict)
+                content["tensors"]["model"] *= 1e9
+            yield key, content
+
+
+def test_an_update_a_billion_times_too_long_moves_the_model_no_further_than_others(tmp_path: Path) -> None:
+    """With `norm-bound` the run is worth something; without, its first model is not."""
+    losses = {}
+    for how in ("fedavg", "fedavg | norm-bound"):
+        once = {"train": {**TRAIN, "rounds": 1}}
+        run = begun(tmp_path / how.replace(" | ", "-"), how, **once)
+        served(run, Billion(sites_in(tmp_path / "sites")))
+        rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        losses[how] = max((row["loss"] for row in rows if row["model"] == "global"), default=float("inf"))
+        (record,) = (json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines())
+    assert losses["fedavg | norm-bound"] < 10 < losses["fedavg"]
+    assert any("the update of scan was cut from length" in note for note in record["notes"])

@@ -42,6 +42,7 @@ from fairsilo.methods.parts.momentum_start import MomentumStart
 from fairsilo.methods.parts.moreau_envelope import MoreauEnvelope
 from fairsilo.methods.parts.multi_task import MultiTask
 from fairsilo.methods.parts.no_sharing import NoSharing
+from fairsilo.methods.parts.norm_bound import NormBound
 from fairsilo.methods.parts.normalized_averaging import NormalizedAveraging
 from fairsilo.methods.parts.offsite import Offsite
 from fairsilo.methods.parts.own_statistics import OwnStatistics
@@ -166,6 +167,7 @@ ENTRIES = (
     ),
     Entry("fedadam", "FedAdam", "Adam on the server.", (ServerOptimizer,), settings={"rule": "adam"}),
     Entry("fedyogi", "FedYogi", "Yogi on the server.", (ServerOptimizer,), settings={"rule": "yogi"}),
+    Entry("norm-bound", "Norm bound", "Updates much longer than the others are cut.", (NormBound,)),
     Entry("afl", "AFL", "Weights climb towards the silos with the highest loss.", (MinimaxWeights,)),
     Entry("q-ffl", "q-FFL", "Silos with a higher loss move the model more.", (QFair,)),
     Entry("term", "TERM", "Weights grow exponentially with a silo's loss.", (TiltedWeights,)),
