@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from system import System, seen
-from tiny_sites import settings_for, simulated
+from system import System, events, seen
+from tiny_sites import TRAIN, images, settings_for, simulated, write_site
 
 pytestmark = [pytest.mark.deploy, pytest.mark.filterwarnings("default")]
 
@@ -117,3 +118,31 @@ def test_a_site_slower_than_the_deadline_is_left_out_of_the_round(system: System
     assert found[1]["counted"] == ["print", "sketch"]
     assert ("scan", "timeout") in [(one["silo"], one["kind"]) for one in found[1]["failures"]]
     assert found[3]["counted"] == ["print", "scan", "sketch"]
+
+
+MARKER = "patient-4711"
+
+
+def bytes_in(*folders: Path) -> bytes:
+    return b"".join(path.read_bytes() for one in folders for path in sorted(one.rglob("*")) if path.is_file())
+
+
+@pytest.mark.parametrize("where", ["class", "state"])
+def test_nothing_that_a_site_did_not_mean_to_say_is_at_the_server(where: str, system: System, tmp_path: Path) -> None:
+    """A label, or a path in an exception, bears a mark: the site's own log has it, nothing of the server's does."""
+    shutil.copytree(images() / "scan", tmp_path / MARKER)
+    if where == "class":
+        (tmp_path / MARKER / "3").rename(tmp_path / MARKER / f"{MARKER}-label")
+    (tmp_path / f"{MARKER}-file").touch()
+    state = f"{tmp_path}/{MARKER}-file/state" if where == "state" else "state"
+    run = system.begun(f"marked-{where}", "fedavg", train={**TRAIN, "quorum": 0.5})
+    before = bytes_in(system.site("scan") / "kit", system.site("scan") / "logs").count(MARKER.encode())
+    try:
+        write_site(system.site("scan"), "scan", folder=str(tmp_path / MARKER), state=state)
+        assert system.run(run) == "finished", system.said
+    finally:
+        write_site(system.site("scan"), "scan")
+    assert MARKER.encode() not in bytes_in(system.folder)
+    assert bytes_in(system.site("scan") / "kit", system.site("scan") / "logs").count(MARKER.encode()) > before
+    told = [one["text"] for one in events(run) if one["kind"] in ("note", "failed")]
+    assert any("scan" in text or "its step failed" in text or "could not make sense" in text for text in told), told
