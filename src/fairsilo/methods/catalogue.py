@@ -167,7 +167,6 @@ ENTRIES = (
     ),
     Entry("fedadam", "FedAdam", "Adam on the server.", (ServerOptimizer,), settings={"rule": "adam"}),
     Entry("fedyogi", "FedYogi", "Yogi on the server.", (ServerOptimizer,), settings={"rule": "yogi"}),
-    Entry("norm-bound", "Norm bound", "Updates much longer than the others are cut.", (NormBound,)),
     Entry("afl", "AFL", "Weights climb towards the silos with the highest loss.", (MinimaxWeights,)),
     Entry("q-ffl", "q-FFL", "Silos with a higher loss move the model more.", (QFair,)),
     Entry("term", "TERM", "Weights grow exponentially with a silo's loss.", (TiltedWeights,)),
@@ -376,6 +375,7 @@ ENTRIES = (
         (Proximal, ServerTuning),
         paper=ServerTuning.about.paper,
     ),
+    Entry("norm-bound", "Norm bound", "Updates much longer than the others are cut.", (NormBound,)),
 )
 CATALOGUE = {entry.name: entry for entry in ENTRIES}
 

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from fairsilo.deploy.attempts import FAILED, WITHDRAWN, outcome_of, write_outcome
 from fairsilo.deploy.flare.kits import Profile
-from fairsilo.deploy.flare.machines import Kept, Session, server_command
+from fairsilo.deploy.flare.machines import FRUGAL, Kept, Session, server_command
 from fairsilo.deploy.flare.supervisor import POLL, Supervisor, waiting
 from fairsilo.deploy.serving import SITES, VERSIONS
 from fairsilo.errors import FairsiloError
@@ -26,7 +26,7 @@ LOCK = ".start.lock"
 
 
 def server_of(folder: Path) -> Kept:
-    return Kept(server_command(folder), folder / "server", folder / "logs" / "server.log")
+    return Kept(server_command(folder), folder / "server", folder / "logs" / "server.log", FRUGAL)
 
 
 def start(folder: Path, say: Callable[[str], object], stop: Callable[[], bool] = lambda: False, least: int = 1) -> None:

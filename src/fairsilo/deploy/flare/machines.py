@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,13 @@ from typing import Any, Self
 from fairsilo.deploy.flare.kits import ADMIN, site_name
 
 _APP = "nvflare.private.fed.app"
+# freed memory goes back to the system at once, whichever allocator torch was built with: for a process that moves
+# models and trains none; training would pay for it with every step
+FRUGAL = {
+    "MIMALLOC_PURGE_DELAY": "0",
+    "MALLOC_MMAP_THRESHOLD_": str(2**20),
+    "MALLOC_TRIM_THRESHOLD_": str(2**20),
+}
 
 
 def server_command(folder: Path) -> list[str]:
@@ -39,10 +47,11 @@ class Kept:
         command: What to run.
         kit: Where it runs.
         log: Where its output goes.
+        more: Added to the environment.
     """
 
-    def __init__(self, command: list[str], kit: Path, log: Path) -> None:
-        self.command, self.kit, self.log = command, kit, log
+    def __init__(self, command: list[str], kit: Path, log: Path, more: Mapping[str, str] | None = None) -> None:
+        self.command, self.kit, self.log, self.more = command, kit, log, dict(more or {})
         self.starts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self.not_before = 0.0
@@ -76,7 +85,7 @@ class Kept:
         self.starts += 1
         (self.kit / "transfer").mkdir(exist_ok=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "MALLOC_ARENA_MAX": "4", "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "MALLOC_ARENA_MAX": "4", "PYTHONUNBUFFERED": "1", **self.more}
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
                 self.command, cwd=self.kit, env=environment, stdout=output, stderr=output, start_new_session=True

@@ -169,5 +169,6 @@ def _received(
     arrived: queue.SimpleQueue[tuple[str, object]], key: str, client_task: ClientTask, fl_ctx: FLContext
 ) -> None:
     result, client_task.result = client_task.result, None
+    client_task.task.data = Shareable()  # the answer is here: what was asked need not be kept for sending it again
     ok = isinstance(result, Shareable) and result.get_return_code() == ReturnCode.OK
     arrived.put((key, dict(result) if ok else Failure("error", "its step failed; the site's own log says more")))
