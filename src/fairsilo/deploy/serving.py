@@ -27,6 +27,7 @@ from fairsilo.runs.running import Course, Page, conduct, refuse_others, status_o
 from fairsilo.runs.setup import fingerprint, plan_of, read_experiment, resolved, server_data_of
 
 SITES, VERSIONS = "sites.json", "versions.json"  # of a run folder: silo -> site; site -> version of fairsilo
+NOWHERE = ""  # in the place of a site
 LONGEST = 600.0  # seconds that a site may take to read its data
 
 
@@ -64,7 +65,10 @@ def serve(folder: Path, channel: Channel, sites: Iterable[str], listener: Callba
         RunFolder(folder).write_json(VERSIONS, versions)
         for site, reason in sorted(absent.items()):
             told(Event("note", 0, experiment.train.rounds, text=f"site {site!r} takes no part: {why(reason)}"))
-        roster, places = agreed(folder, experiment, found)
+        roster, places, changed = agreed(folder, experiment, found)
+        for silo in changed:
+            text = f"silo {silo!r} takes no part: its site, its domain or its samples are not those the run began with"
+            told(Event("note", 0, experiment.train.rounds, text=text))
         experiment = resolved(experiment, roster)
         RunFolder(folder).write_text("config.yaml", yaml.safe_dump(as_dict(experiment), sort_keys=False))
         every = dataclasses.replace(experiment.engine, checkpoint_every=1)  # sites commit after every round
@@ -146,20 +150,17 @@ def _short(value: object) -> str:
     return value
 
 
-def agreed(folder: Path, experiment: Experiment, found: list[Joined]) -> tuple[Roster, dict[str, str]]:
-    """The roster of a run, and which silo is where.
+def agreed(folder: Path, experiment: Experiment, found: list[Joined]) -> tuple[Roster, dict[str, str], tuple[str, ...]]:
+    """The roster of a run, which silo is where, and silos that are not as they were.
 
-    It is settled when the run begins. After that a silo may be away, and it may come back with the data it had.
+    It is settled when the run begins. After that a silo may be away, and it may come back with the data it had; with
+    others it is nowhere, so that one site cannot end the run of all.
     """
     run_folder, status = RunFolder(folder), status_of(folder)
     if (folder / SITES).exists() and "roster" in status:
         roster, places = Roster.from_dict(status["roster"]), run_folder.read_json(SITES)
-        changed = [one.member.name for one in found if not _as_before(one, roster, places)]
-        if changed:
-            raise FairsiloError(
-                f"silo {changed[0]!r} is not as it was when the run began: its site, domain or samples differ"
-            )
-        return roster, {str(silo): str(site) for silo, site in places.items()}
+        changed = tuple(one.member.name for one in found if not _as_before(one, roster, places))
+        return roster, {str(silo): NOWHERE if silo in changed else str(site) for silo, site in places.items()}, changed
     names = [one.member.name for one in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice:
@@ -185,7 +186,7 @@ def agreed(folder: Path, experiment: Experiment, found: list[Joined]) -> tuple[R
     places = {one.member.name: one.site for one in found}
     run_folder.write_json(SITES, places)
     run_folder.write_json("run.json", {**status, "roster": json.loads(json.dumps(roster.as_dict()))})
-    return roster, places
+    return roster, places, ()
 
 
 def _as_before(one: Joined, roster: Roster, places: Mapping[str, str]) -> bool:
