@@ -98,6 +98,17 @@ def test_answers_survive_a_restart_of_the_silo(tmp_path: Path) -> None:
     assert counted(store) == 1
 
 
+def test_rounds_that_will_be_done_again_are_forgotten(tmp_path: Path) -> None:
+    store = SiloStore(tmp_path)
+    for number in (1, 2):
+        store.memory = Memory({"part": {"steps": number}})
+        store.commit(number, LAYOUT)
+    store.restore(1)
+    store.drop_after(1)
+    assert store.memory == {"part": {"steps": 1}}
+    assert [path.name for path in tmp_path.glob("round-*")] == ["round-000001.safetensors"]
+
+
 def test_the_last_two_commits_stay_and_others_are_named(tmp_path: Path) -> None:
     store = SiloStore(tmp_path)
     for number in (1, 2, 3):

@@ -243,6 +243,7 @@ class Site:
                 raise RefusalError(STATE, f"{name} kept the rounds {kept}, and the run goes on from {round_}")
             taken[name] = known[-1] if known else 0
             store.restore(taken[name])
+            store.drop_after(taken[name])
         return wire.noted({"rounds": taken})
 
     def _round_in(self, content: object) -> int:

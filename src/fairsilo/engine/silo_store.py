@@ -138,9 +138,14 @@ class SiloStore:
                 listed = ", ".join(map(str, numbers(self.folder, "round"))) or "none"
                 raise FairsiloError(f"{self.folder} holds no state of round {round_}; it has the rounds {listed}")
             state = read_tree(path)["memory"]
-            for later in (number for number in numbers(self.folder, "round") if number > round_):
-                numbered(self.folder, "round", later).unlink()  # of a round that will be done again
         self.memory = self._begun = memory_of(state, self._device)
+
+    def drop_after(self, round_: int) -> None:
+        """Forget commits of later rounds, which will be done again."""
+        if self.folder is None:
+            return
+        for later in [number for number in numbers(self.folder, "round") if number > round_]:
+            numbered(self.folder, "round", later).unlink()
 
     # ------------------------------------------------------------------------------------------------- answers on disk
     def _write_answer(self, request: Request) -> None:
