@@ -92,6 +92,11 @@ class DataSettings:
     seed: int = setting(0, "of the rendering and of the splits; independent of the run's seed")
 
     @property
+    def named_classes(self) -> tuple[str, ...] | None:
+        """`classes`, with nothing in them where the data have none (`-`); None where they are not given."""
+        return () if self.classes == ("-",) else self.classes
+
+    @property
     def shares(self) -> dict[str, float]:
         """`share` as a dictionary: domain -> share or number of samples; of all domains under the empty name."""
         return shares_of(self.share)

@@ -42,7 +42,7 @@ class Fake:
         return "FINISHED:COMPLETED" if self.ended else "RUNNING"
 
     def abort(self, job: str) -> None:
-        raise AssertionError
+        self.aborted = job
 
     def close(self) -> None: ...
 
@@ -131,6 +131,13 @@ def test_runs_have_names_of_their_own(run: Path) -> None:
         submit(folder, chosen, "first")
     assert [one.name for one in waiting(folder)] == ["fedavg-seed0", "fedavg-seed0-2", "first"]
     assert {one["state"] for one in administration.runs_of(folder)} == {"waiting"}
+
+
+def test_a_job_is_ended_when_its_run_is_withdrawn(run: Path) -> None:
+    fake = Fake(run, lambda found: administration.withdraw(found.parents[1], "first"))
+    fake.ended = False
+    found = Supervisor(run.parents[1], fake, lambda: None, lambda _: None).see_through(run)  # type: ignore[arg-type]
+    assert (found, fake.aborted, fake.jobs) == (FAILED, "job-1", 1)
 
 
 def test_a_run_can_be_withdrawn(run: Path) -> None:

@@ -126,21 +126,22 @@ class Federation:
     def roster(self) -> Roster:
         """What the server may know of the silos."""
         sample = self.silos[0].train
-        silos, unseen = (tuple(map(self._member, some)) for some in (self.silos, self.unseen))
+        task = task_of(self.task, len(self.classes))
+        silos, unseen = (tuple(member_of(silo, task) for silo in some) for some in (self.silos, self.unseen))
         dtype = str(sample.dtype).removeprefix("torch.")
         return Roster(self.name, self.classes, sample.shape, dtype, silos, unseen, self.task)
-
-    def _member(self, silo: SiloData) -> Member:
-        """What a silo says of itself; classes that its test data lack are counted too, as none."""
-        task = task_of(self.task, len(self.classes))
-        found = [task.occurrences(split.targets) if len(split) else None for split in (silo.test, silo.train)]
-        return silo.member(*(() if counts is None else tuple(counts.tolist()) for counts in found))
 
     def share_memory(self) -> None:
         """Move every tensor to shared memory, so that worker processes read it in place."""
         for silo in (*self.silos, *self.unseen):
             for split in (silo.train, silo.validation, silo.test):
                 split.share_memory()
+
+
+def member_of(silo: SiloData, task: Task) -> Member:
+    """What a silo says of itself; classes that its test data lack are counted too, as none."""
+    found = [task.occurrences(split.targets) if len(split) else None for split in (silo.test, silo.train)]
+    return silo.member(*(() if counts is None else tuple(counts.tolist()) for counts in found))
 
 
 def pooled(federation: Federation, more: Iterable[Split] = ()) -> Federation:

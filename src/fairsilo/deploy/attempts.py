@@ -31,9 +31,6 @@ def forget_outcome(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-# ------------------------------------------------------------------------------------------------- while it goes on
-
-
 def write_present(folder: Path, sites: Iterable[str]) -> None:
     with replacing(folder / PRESENT) as beside:
         beside.write_text(json.dumps(sorted(sites)), encoding="utf-8")

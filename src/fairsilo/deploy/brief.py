@@ -62,10 +62,12 @@ class Brief:
 def classes_of(experiment: Experiment) -> tuple[str, ...]:
     """The class names that travel with a job: those of the settings, or of the data set that they name."""
     data = experiment.data
-    if data.classes is not None:
-        return () if data.classes == ("-",) else data.classes
+    if data.named_classes is not None:
+        return data.named_classes
     if data.name in DATASETS:
-        return tuple("0123456789")  # of the one that is embedded
+        from fairsilo.data.glyphs import CLASSES  # of the one that is embedded; scikit-learn comes with it
+
+        return CLASSES
     raise FairsiloError(
         "sites map their labels to classes by name, and the settings do not name the classes; "
         "set data.classes, such as data.classes=benign,malignant (or data.classes=- where the data have none)"

@@ -20,6 +20,7 @@ from fairsilo import __version__
 from fairsilo.core.files import numbers
 from fairsilo.core.messages import Failure
 from fairsilo.core.samples import SiloData
+from fairsilo.data.federation import member_of
 from fairsilo.deploy import wire
 from fairsilo.deploy.brief import Brief
 from fairsilo.deploy.reading import read_silo
@@ -120,9 +121,7 @@ class Site:
         """All that is said of a silo before a run."""
         assert self._read is not None
         silo, task_name = self.data[name], self._tasks[name]
-        task = task_of(task_name, len(self._read.classes))
-        counts = [task.occurrences(split.targets) if len(split) else None for split in (silo.test, silo.train)]
-        member = silo.member(*(() if found is None else tuple(found.tolist()) for found in counts))
+        member = member_of(silo, task_of(task_name, len(self._read.classes)))
         sample = silo.train if len(silo.train) else silo.test
         role = next(one.role for one in self.settings.silos if one.name == name)
         return {

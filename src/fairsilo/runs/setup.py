@@ -105,8 +105,7 @@ def dataset_of(data: DataSettings) -> Dataset:
         fit=data.fit,
         root=data.root,
     )
-    named = () if data.classes == ("-",) else data.classes
-    return dataset if named is None else relabelled(dataset, named)
+    return dataset if data.named_classes is None else relabelled(dataset, data.named_classes)
 
 
 def federation_of(experiment: Experiment) -> Federation:

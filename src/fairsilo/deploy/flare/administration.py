@@ -88,7 +88,7 @@ def stop(folder: Path) -> int:
 
 
 def withdraw(folder: Path, run: str) -> None:
-    """No further attempt at a run is made; one under way is ended by `stop`."""
+    """No further attempt at a run is made, and one under way is ended."""
     place = run_folder(folder, run)
     if status_of(place).get("status") == "finished":
         raise FairsiloError(f"{run} is finished")

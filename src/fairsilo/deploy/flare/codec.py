@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+PING = "fairsilo.ping"  # the topic by which the server asks whether a site's job process is there
+
 
 def register() -> None:
     """FLARE's own codecs first: whoever encodes one of its types before them makes every later login fail."""

@@ -122,10 +122,8 @@ def fingerprint(folder: Path) -> str:
     from cryptography import x509
     from cryptography.hazmat.primitives.hashes import SHA256
 
-    path = folder / "ca" / "rootCA.pem"
-    if not path.exists():
-        path = folder / "kit" / "startup" / "rootCA.pem"
-    found = x509.load_pem_x509_certificate(path.read_bytes()).fingerprint(SHA256())
+    authority = x509.load_pem_x509_certificate((folder / "ca" / "rootCA.pem").read_bytes())
+    found = authority.fingerprint(SHA256())
     return "SHA256:" + ":".join(f"{byte:02X}" for byte in found)
 
 

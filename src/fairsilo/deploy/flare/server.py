@@ -22,14 +22,14 @@ from nvflare.apis.signal import Signal
 
 from fairsilo.core.messages import Failure
 from fairsilo.deploy.attempts import FAILED, FEW, FINISHED, PAUSED, write_outcome, write_present
-from fairsilo.deploy.flare.codec import register
+from fairsilo.deploy.flare.codec import PING, register
 from fairsilo.deploy.remote import Asked, PauseError
 from fairsilo.deploy.serving import TooFewError, serve
 from fairsilo.engine.events import Event
 from fairsilo.errors import FairsiloError, QuorumError
 from fairsilo.report.page import write_report
 
-PING, PINGS, PATIENCE = "fairsilo.ping", 3, 5.0  # topic; unanswered ones after which a site is lost; seconds between
+PINGS, PATIENCE = 3, 5.0  # unanswered ones after which a site is lost; seconds between
 
 
 class AbortedError(Exception):

@@ -15,13 +15,12 @@ from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
 from fairsilo.deploy import wire
-from fairsilo.deploy.flare.codec import register
+from fairsilo.deploy.flare.codec import PING, register
 from fairsilo.deploy.settings import read_site
 from fairsilo.deploy.site import DATA, FAILED, Site
 from fairsilo.errors import FairsiloError
 
 log = logging.getLogger("fairsilo.site")
-PING = "fairsilo.ping"
 
 
 class SiteExecutor(Executor):

@@ -10,7 +10,17 @@ from pathlib import Path
 
 from fairsilo.config import Experiment
 from fairsilo.core.files import numbers
-from fairsilo.deploy.attempts import FAILED, FEW, FINISHED, PAUSE, forget_outcome, outcome_of, present_in, write_outcome
+from fairsilo.deploy.attempts import (
+    FAILED,
+    FEW,
+    FINISHED,
+    PAUSE,
+    WITHDRAWN,
+    forget_outcome,
+    outcome_of,
+    present_in,
+    write_outcome,
+)
 from fairsilo.deploy.brief import Brief
 from fairsilo.deploy.flare.jobs import write_job
 from fairsilo.deploy.flare.machines import Session, System
@@ -120,6 +130,8 @@ class Supervisor:
             status = self.session.status(job)
             if status is not None and status.startswith("FINISHED"):
                 return
+            if outcome_of(run).get("message") == WITHDRAWN:
+                break
             now = self.session.system()
             if now is not None and now.since != system.since:
                 self.say(f"{run.name}: the server was started anew, and its job is lost")
