@@ -11,6 +11,7 @@ from torch import nn
 
 import tiny
 from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.vectors import BATCH_NORMS
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.loop import History, Loop
@@ -79,6 +80,21 @@ def rows(count: int, shift: float, seed: int) -> Split:
 
 
 @dataclasses.dataclass(frozen=True)
+class Grouped:
+    """A network with groups in the place of batches, for methods that must tell samples apart."""
+
+    make: Callable[[int, int], nn.Module]
+
+    def __call__(self, classes: int, channels: int) -> nn.Module:
+        network = self.make(classes, channels)
+        for name, module in list(network.named_modules()):
+            if isinstance(module, BATCH_NORMS):
+                owner, _, leaf = name.rpartition(".")
+                setattr(network.get_submodule(owner), leaf, nn.GroupNorm(2, module.num_features))
+        return network
+
+
+@dataclasses.dataclass(frozen=True)
 class Ground:
     """A task with data and a network."""
 
@@ -98,9 +114,10 @@ class Ground:
     def plan(self, how: str, people: Federation, **changes: Any) -> Blueprint:
         # squared errors are unbounded: at a larger rate FedDyn's correction overshoots
         training = dataclasses.replace(tiny.TRAINING, lr=0.01 if self.task == "regress" else 0.05, **changes)
-        shape = people.silos[0].train.shape
+        shape, made = people.silos[0].train.shape, method(how)
+        network = Grouped(self.network) if made.doing("private-updates") else self.network
         return Blueprint(
-            method(how), self.network, task_of(self.task, len(self.classes)), shape[0], training, 0, silos=people.names
+            made, network, task_of(self.task, len(self.classes)), shape[0], training, 0, silos=people.names
         )
 
     def loop(self, how: str, **options: Any) -> Loop:

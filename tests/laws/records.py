@@ -42,8 +42,8 @@ NAMES = tiny.ALL
 SLOWER = dataclasses.replace(tiny.TRAINING, lr=0.02, rounds=2)
 
 
-def double_net(classes: int, channels: int) -> nn.Module:
-    return tiny.TinyNet(classes, channels).double()
+def double_net(how: str) -> Callable[[int, int], nn.Module]:
+    return lambda classes, channels: tiny.network_for(method(how))(classes, channels).double()
 
 
 def machine() -> str:
@@ -64,7 +64,7 @@ def made(
     people = people or tiny.federation()
     name = how.split(" | ")[0].partition("(")[0]
     on_backbone = how in ON_BACKBONES or bool(CATALOGUE[name].model)
-    model: Any = double_net
+    model: Any = double_net(how)
     if on_backbone:
         people = tiny_backbones.enlarged(people)
         model = tiny.backbone("vit" if "vit" in CATALOGUE[name].model and name != "fedag" else "clip")

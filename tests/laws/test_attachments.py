@@ -46,7 +46,8 @@ def test_any_flaw_in_what_a_part_attaches_is_that_silos_failure(how: str) -> Non
     check(how, [("train", "b", one, fault) for one in unique for fault in FLAWS], every=99)
 
 
-SHARING = [how for how in records.NAMES if attached(how, "share")]
+# what the steps of secure sums make of bad answers is in tests/test_secure_sums.py
+SHARING = [how for how in records.NAMES if attached(how, "share") and not method(how).doing("masks-updates")]
 
 
 @pytest.mark.parametrize("fault", FLAWS)

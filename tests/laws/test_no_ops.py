@@ -93,6 +93,7 @@ OTHER: dict[str, Any] = {
 SKIPPED = {"backbone"}  # which network is another question than what a method does with it
 # cannot show in so small a run, for the reason given
 HIDDEN = {
+    **{(name, "delta"): "it changes epsilon alone: tests/test_privacy.py" for name in ("dp-updates", "dp-sgd")},
     ("fedfv", "alpha"): "who keeps its direction counts where updates conflict: tests/test_server_rules.py",
     ("fedfv", "tau"): "earlier rounds count only for silos that sit out: tests/test_server_rules.py",
     **{

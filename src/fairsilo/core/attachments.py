@@ -7,8 +7,8 @@ is refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -22,7 +22,7 @@ Shape = str | tuple[int | str, ...]
 Sizes = Mapping[str, int | tuple[int, ...]]  # by name; some names stand for a whole shape
 NUMBER, SHARED, PARAMETERS, WIRE = "number", "shared", "parameters", "wire"
 _STRETCHES = (SHARED, PARAMETERS, WIRE)
-_DTYPES = ("model", "float", "float64", "int")
+_DTYPES = ("model", "float", "float64", "int", "int64")
 _USES = ("silo", "mean", "sum")
 
 
@@ -38,7 +38,7 @@ class Sends:
             or a name: `classes`, `features`, `channels`, `height`, `width`, `synthetic`, `tally`, or one that the
             part's `sizes` gives; `input` and `prediction` stand for all sizes of what the network sees of a sample and
             of what it makes of it. A name without a size is free, and has one size within a reply.
-        dtype: `model`, the model's own; `float`, any floating point; `float64`; `int`.
+        dtype: `model`, the model's own; `float`, any floating point; `float64`; `int`, any whole numbers; `int64`.
         per: What the server uses: each silo's own (`silo`), or a `mean` or `sum` over the silos.
         exchange: The exchange that carries it: `train`, `share`, `probe`; anything else is outside the rounds.
         topic: Which question of a part's `share` exchanges it answers, where the part asks more than one.
@@ -129,7 +129,7 @@ def grouped(key: str, asked: Message) -> list[Group]:
     return found
 
 
-def expected(kind: str, asked: Message, parts: Iterable[Declaring], task: Task | None) -> list[Group]:
+def expected(kind: str, asked: Message, parts: Sequence[Declaring], task: Task | None) -> list[Group]:
     """What a reply to this request holds: what every method sends, and what the method's parts declare."""
     groups = _always(kind, asked, task)
     known = {one.name for group in groups for one in group}
@@ -140,7 +140,14 @@ def expected(kind: str, asked: Message, parts: Iterable[Declaring], task: Task |
             own = [one for one in mine if one.topic == topic and one.name not in known]
             groups += [(one,) for one in own]
             known |= {one.name for one in own}
+    if kind == "train" and any("masks-updates" in part.does for part in parts):
+        groups = [tuple(map(_masked, group)) for group in groups]
     return groups
+
+
+def _masked(one: Sends) -> Sends:
+    """An attachment as it travels where the server can read sums alone: whole numbers in the place of its tensor."""
+    return one if one.is_number or one.per == "silo" else replace(one, dtype="int64")
 
 
 class Declaring(Protocol):
@@ -151,6 +158,9 @@ class Declaring(Protocol):
 
     @property
     def sends(self) -> tuple[Sends, ...]: ...
+
+    @property
+    def does(self) -> frozenset[str]: ...
 
 
 def extents(one: Sends, layout: Layout, sizes: Sizes) -> tuple[int | str, ...]:
@@ -168,5 +178,5 @@ def bytes_of(groups: Iterable[Group], layout: Layout, sizes: Sizes) -> int:
     total = 0
     for one in (one for group in groups for one in group):
         known = [size for size in extents(one, layout, sizes) if isinstance(size, int)]
-        total += 8 if one.is_number else math.prod(known) * (8 if one.dtype == "float64" else width)
+        total += 8 if one.is_number else math.prod(known) * (8 if one.dtype in ("float64", "int64") else width)
     return total

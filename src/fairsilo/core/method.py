@@ -10,6 +10,7 @@ from torch import nn
 
 from fairsilo.core import streams
 from fairsilo.core.attachments import Sends
+from fairsilo.core.messages import MODEL, SHOWN
 from fairsilo.core.needs import CLASHES, Facts, parts_in, refusal
 from fairsilo.core.part import Part
 from fairsilo.core.rates import check_rates
@@ -55,12 +56,14 @@ class Method:
         self._one("network", "build the network")
         self._one("criterion", "replace the task's loss")
         self._one("server_network", "bring a model of the server's own")
+        self._one("unmask", "mask the updates")
         own = self.owners("personal")
         makers = [part for part in self.parts if part in own or part.personalises]
         if len(makers) > 1:
             raise self._clash(makers[0], makers[1], "make the silo's own model")
         self._refuse_pairs()
         self._refuse_undeclared()
+        self._refuse_unprotected()
         deciders = self.doing("decides-weights")
         if len(deciders) > 1:
             raise self._clash(deciders[0], deciders[1], "decide the aggregation weights")
@@ -97,6 +100,25 @@ class Method:
                         "say so; add EACH_UPDATE (fairsilo.core.attachments) to about.sends"
                     )
 
+    def _refuse_unprotected(self) -> None:
+        """Refuse what would go around noise or masks: attachments that they do not cover."""
+        noised, masked = self.doing("private-updates"), self.doing("masks-updates")
+        for part in self.parts:
+            for one in part.sends if part not in (*noised, *masked) else ():
+                if one.to != "server" or SHOWN in one.name:
+                    continue
+                what = one.words or "each silo's update"
+                if noised and one.name != MODEL:
+                    raise FairsiloError(
+                        f"{self.name}: {noised[0].name!r} makes updates private, and {part.name!r} has silos send "
+                        f"more: {what}; leave one of them out"
+                    )
+                if masked and (one.per == "silo" or one.exchange != "train" or one.is_number):
+                    raise FairsiloError(
+                        f"{self.name}: {masked[0].name!r} shows the server sums of updates alone, and {part.name!r} "
+                        f"needs of single silos: {what}; leave one of them out"
+                    )
+
     def _one(self, hook: str, does: str) -> None:
         owners = self.owners(hook)
         if len(owners) > 1:
@@ -115,12 +137,15 @@ class Method:
         return [part for part in self.parts if getattr(type(part), hook) is not getattr(Part, hook)]
 
     def hooks(self, hook: str) -> tuple[Callable[..., Any], ...]:
-        """The bound hooks of the parts that define it, in order; in `weights` the part that decides them comes last."""
+        """The bound hooks of the parts that define it, in order; in `weights` the part that decides them comes last, in
+        `outgoing` the one that masks."""
         cache: dict[str, tuple[Callable[..., Any], ...]] = self.__dict__["_hooks"]
         if hook not in cache:
             owners = self.owners(hook)
             if hook == "weights":
                 owners.sort(key=lambda part: "decides-weights" in part.does)
+            if hook == "outgoing":
+                owners.sort(key=lambda part: "masks-updates" in part.does)
             cache[hook] = tuple(getattr(part, hook) for part in owners)
         return cache[hook]
 
@@ -176,6 +201,14 @@ class Method:
         own = dict.fromkeys(one.words for one in self.declared if one.per == "silo")
         only = "needs only the sum of the silos' updates"
         return f"{only}, but sees of each silo: {'; '.join(own)}" if own else only
+
+    @property
+    def privacy(self) -> tuple[dict[str, Any], ...]:
+        """What parts claim whose updates are differentially private: whom they protect, and with which delta."""
+        return tuple(
+            {"part": part.name, "protects": part.about.protects, "delta": getattr(part, "delta", 0.0)}
+            for part in self.doing("private-updates")
+        )
 
     def weighting(self, asked: str) -> str:
         """How silos are weighted before the `weights` hooks: as asked, otherwise as the method's paper does it."""

@@ -31,6 +31,7 @@ class Facts:
     sizes: Sizes = field(default_factory=dict)  # by name, of what silos send: classes, features, ...
     trained_alignment: bool = True  # what alignment compares depends on something that is trained
     blends: bool = True  # the task says what stands for several targets at once
+    separable: bool = True  # the loss of a batch is the mean of its samples' losses
     continuous: bool = True  # inputs are no codes, such as characters
 
 
@@ -98,6 +99,11 @@ NEEDS = {
         "{part} averages targets, and the task {task} does not say how; give it the method `blended` "
         "(fairsilo.core.task.Blending)",
     ),
+    "separable-loss": Need(
+        lambda facts: facts.separable,
+        "{part} bounds what each sample does to a step, and with task.class_weights the samples of a batch share "
+        "their loss; leave them out, or take task.loss=focal",
+    ),
     "synthetic-images": Need(
         lambda facts: facts.synthetic,
         "{part} needs synthetic images; choose a generator: data.synthetic=glyphs, folder:PATH or diffusion:MODEL",
@@ -118,6 +124,8 @@ DOES = {
     "normalises-images": "networks see other images than silos hold, also at evaluation",
     "pools-data": "all training data are in one place: a baseline, not a federation",
     "trains-nothing": "its local loop measures, and takes no step",
+    "private-updates": "what silos send of their training is differentially private",
+    "masks-updates": "the server can read sums over the silos, and no silo's own update",
     "adapts-once": "its `adapt` is long: asked after the last round only",
 }
 

@@ -31,6 +31,7 @@ class About:
         sends: What silos send for it besides the model, under any of its settings.
         keeps: What is kept between rounds, at the silo or the server, in words.
         results: Which model the results are about: `global` or `personal`.
+        protects: Whose privacy an epsilon is about, of a part that makes updates private.
     """
 
     paper: str = ""
@@ -38,6 +39,7 @@ class About:
     sends: tuple[Sends, ...] = ()
     keeps: tuple[str, ...] = ()
     results: str = "global"
+    protects: str = ""
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,10 @@ class Part:
         raise NotImplementedError
 
     # at the server
+    def assemble(self, server: Server, silos: list[str]) -> list[str]:
+        """Who of a round's silos goes on to train; may ask them first, by exchanges of kind `share`."""
+        return silos
+
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
         """What is sent to one silo; it may differ per silo."""
         return message
@@ -234,6 +240,11 @@ class Part:
         """The direction over parameters and float buffers; one owner per method, and without side effects, since
         candidates are combined too."""
         return updates.mean(weights)
+
+    def unmask(self, server: Server, silos: list[str], sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The means and sums behind the sums of masked tensors that these silos sent; one owner per method. It tells
+        `server.weights` how the silos counted."""
+        raise NotImplementedError
 
     def step(self, server: Server, direction: Tensor) -> Tensor:
         """Server optimiser, corrections; writes memory.

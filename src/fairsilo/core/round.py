@@ -36,8 +36,10 @@ def conclude(server: Server) -> None:
 
 def open_round(server: Server, participants: Iterable[str], asks: dict[str, Number]) -> dict[str, Message]:
     """The message to each participant: the model and what parts add."""
-    messages = {}
-    for name in participants:
+    messages, silos = {}, list(participants)
+    for assemble in server.method.hooks("assemble"):
+        silos = assemble(server, silos)
+    for name in silos:
         message = _with_model(server, server.vector, dict(asks))
         for broadcast in server.method.hooks("broadcast"):
             message = broadcast(server, name, message)
@@ -102,7 +104,11 @@ def probe(server: Server, vector: Tensor, silos: Iterable[str], split: str = "va
 
 def close_round(server: Server, replies: Iterator[Reply], quorum: int) -> list[str]:
     """Update the global model from the replies; returns the silos that counted. Below the quorum it stays as it is."""
-    close = _close_by_matrix if server.method.individual_updates else _close_by_running_sum
+    close = _close_by_running_sum
+    if server.method.individual_updates:
+        close = _close_by_matrix
+    elif server.method.hooks("unmask"):
+        close = _close_by_masked_sum
     counted, vector = close(server, replies, quorum)
     if vector is None:
         return counted
@@ -237,3 +243,30 @@ def _close_by_running_sum(server: Server, replies: Iterator[Reply], quorum: int)
     with streams.ambient(server.seed, server.round, "server"):
         total[:floats] = _stepped(server, total[:floats], totals.close())
     return list(shares), total.add_(server.vector)
+
+
+def _close_by_masked_sum(server: Server, replies: Iterator[Reply], quorum: int) -> tuple[list[str], Tensor | None]:
+    """The silos that counted and the next global model, from sums of what says nothing by itself."""
+    floats = server.layout.floats
+    uses = Totals(server.method.declared).uses
+    sums: dict[str, Tensor] = {}
+    counters = torch.zeros_like(server.vector[floats:])  # in the clear: how many steps were taken
+    silos: list[str] = []
+    for reply in replies:
+        if isinstance(reply.answer, Message):
+            silos.append(reply.silo)
+            masked = reply.answer.tensors
+            counters = torch.maximum(counters, masked[MODEL][floats:].to(counters))
+            for name in {MODEL, *uses}:
+                sums[name] = sums[name] + masked[name] if name in sums else masked[name]
+        del reply
+    if len(silos) < quorum:
+        return silos, None
+    received = server.method.hooks("unmask")[0](server, silos, sums)
+    direction = received.pop(MODEL)[:floats].to(server.vector)
+    received = {name: total.to(server.vector) for name, total in received.items()}
+    if MODEL in uses:  # where all silos count alike, the sum is that of the mean
+        received[MODEL] = direction * (len(silos) if uses[MODEL] == "sum" else 1)
+    with streams.ambient(server.seed, server.round, "server"):
+        direction = _stepped(server, direction, received)
+    return silos, server.vector + torch.cat([direction, counters])

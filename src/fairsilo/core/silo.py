@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,13 +14,15 @@ from torch.func import functional_call
 from fairsilo.config import TrainSettings
 from fairsilo.core import streams
 from fairsilo.core.hooks import Hooks, Named
-from fairsilo.core.messages import Message
+from fairsilo.core.messages import Message, digest
 from fairsilo.core.output import Output, as_output
 from fairsilo.core.pixels import Pixels
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.task import Task
+from fairsilo.core.vault import Vault
 from fairsilo.core.vectors import FlatModel
 
+Choice = Callable[[int], list[Tensor]]  # epoch -> which samples each of its batches has
 Batches = Callable[[int], Iterator[Tensor]]  # the inputs of a silo's test split, without labels, so many at a time
 
 
@@ -70,6 +73,7 @@ class Silo:
     rounds: int
     seed: int
     untrained: Callable[[], Tensor]  # the model before round 1: where tensors start that never come from the server
+    vault: Vault  # what only this silo knows
     augment: str = "none"
     evaluation_batch: int = 256
     sent: Tensor = field(default_factory=lambda: torch.empty(0))  # the server's model, as it was sent
@@ -99,6 +103,18 @@ class Silo:
     def stream(self, *purpose: object) -> torch.Generator:
         """The random stream of this silo and round for one purpose."""
         return streams.generator(self.seed, self.round, self.name, *purpose)
+
+    @cached_property
+    def asked(self) -> str:
+        """What identifies the request that is being answered."""
+        return digest([self.round, self.message])
+
+    def secret(self, *purpose: object) -> bytes:
+        """32 bytes that nobody else can know, for one purpose of this answer.
+
+        They are others for every other request: the same noise on two updates would show their difference.
+        """
+        return self.vault.randomness("\x1f".join(map(str, (self.asked, *purpose))), 32)
 
     def load(self, sent: Tensor) -> None:
         """Take the server's model, except for the tensors this silo keeps as its own."""
@@ -160,12 +176,14 @@ class Silo:
         self.model.train()
         return output
 
-    def batches(self, purpose: str = "train", epochs: int | None = None) -> Iterator[Batch]:
-        """Shuffled batches of the training split, the same for every method with the same seed.
+    def batches(
+        self, purpose: str = "train", epochs: int | None = None, chosen: Choice | None = None
+    ) -> Iterator[Batch]:
+        """Shuffled batches of the training split, the same for every method with the same seed; or as `chosen`.
 
         A trailing batch of one sample is dropped: batch normalisation cannot take it.
         """
-        for step in uploaded(self.planned(purpose, epochs), self.device, self.data.train.targets.device):
+        for step in uploaded(self.planned(purpose, epochs, chosen), self.device, self.data.train.targets.device):
             if step.augmentation:
                 inputs, targets = self._augmented(step)
             else:
@@ -181,23 +199,19 @@ class Silo:
         values, targets = self.task.augment(values, targets.to(self.device), step.augmentation)
         return self.model.pixels.from_bytes(values) if images else values, targets
 
-    def planned(self, purpose: str = "train", epochs: int | None = None) -> list[Planned]:
+    def planned(self, purpose: str = "train", epochs: int | None = None, chosen: Choice | None = None) -> list[Planned]:
         """Everything random about the steps of a local training, decided before the first of them.
 
         So a step itself is a function of tensors alone, which a machine may record and replay.
         """
-        split, size = self.data.train, self.training.batch_size
+        split = self.data.train
         epochs = self.training.epochs if epochs is None else epochs
         # one stream for each part that draws, for all batches in turn
         own = () if purpose == "train" else (purpose,)
         drawing = [(part, self.stream(part.name, "draw", *own)) for part in self.method.owners("draw")]
         steps = []
         for epoch in range(epochs):
-            order = self._order(self.stream(purpose, "order", epoch))
-            for number, start in enumerate(range(0, len(split), size)):
-                indices = order[start : start + size]
-                if len(indices) == 1 and size > 1 and start > 0:
-                    continue
+            for number, indices in enumerate(chosen(epoch) if chosen else self._shuffled(purpose, epoch)):
                 augmentation = {}
                 if self.augment != "none":
                     stream = self.stream(purpose, "augment", epoch, number)
@@ -209,6 +223,11 @@ class Silo:
                 }
                 steps.append(Planned(indices, epoch == epochs - 1, augmentation, extra))
         return steps
+
+    def _shuffled(self, purpose: str, epoch: int) -> list[Tensor]:
+        size = self.training.batch_size
+        found = self._order(self.stream(purpose, "order", epoch)).split(size)
+        return list(found[:-1] if len(found) > 1 and len(found[-1]) == 1 and size > 1 else found)
 
     def _order(self, stream: torch.Generator) -> Tensor:
         """Which training samples an epoch takes: each once, or so that all strata (classes) come equally often."""

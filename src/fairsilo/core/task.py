@@ -157,3 +157,8 @@ class Blending(Task, Protocol):
 
 def blends(task: Task) -> TypeGuard[Blending]:
     return callable(getattr(task, "blended", None))
+
+
+def separable(task: Task) -> bool:
+    """Whether the loss of a batch is the mean of its samples' losses; a task that says nothing is taken at its word."""
+    return bool(getattr(task, "separable", True))

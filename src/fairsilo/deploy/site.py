@@ -25,6 +25,7 @@ from fairsilo.deploy import wire
 from fairsilo.deploy.brief import Brief
 from fairsilo.deploy.reading import read_silo
 from fairsilo.deploy.settings import EVALUATES, SiteSettings
+from fairsilo.deploy.vault import Credentials, SiteVault
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.host import Host
 from fairsilo.engine.silo_store import SiloStore
@@ -47,6 +48,7 @@ REASONS = {
     ERROR: "its step failed",
 }
 FAILED = "failed"  # the key of the one word
+VAULT = ".vault"  # the folder of the site's secrets, beside those of its runs
 PATIENCE = 60.0  # seconds for which a process that is being replaced may still hold the state
 
 
@@ -63,10 +65,11 @@ class Site:
 
     Args:
         settings: What `site.yaml` says.
+        credentials: The site's certificate, with which it signs what other sites must believe.
     """
 
-    def __init__(self, settings: SiteSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: SiteSettings, credentials: Credentials | None = None) -> None:
+        self.settings, self.credentials = settings, credentials
         self.state = Path(settings.machine.state)
         self.data: dict[str, SiloData] = {}
         self.stores: dict[str, SiloStore] = {}
@@ -146,7 +149,8 @@ class Site:
             try:
                 plan = Blueprint.from_text(text)
                 plan = dataclasses.replace(plan, device=machine.device, threads=machine.threads)
-                self.host = Host(plan, self.data)
+                vaults = {name: SiteVault(self.state / VAULT, run, name, self.credentials) for name in self.data}
+                self.host = Host(plan, self.data, vaults=vaults)
             except (FairsiloError, ValueError, TypeError, KeyError) as problem:
                 raise RefusalError(MODEL, str(problem)) from problem
             self._open(run, fresh=told.get("fresh") is True)

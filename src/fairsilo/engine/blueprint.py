@@ -21,7 +21,8 @@ from fairsilo.core.output import Output, aligned, as_output, as_vectors
 from fairsilo.core.roster import Roster
 from fairsilo.core.samples import SiloData
 from fairsilo.core.silo import Memory, Silo, inputs_for
-from fairsilo.core.task import Task, blends
+from fairsilo.core.task import Task, blends, separable
+from fairsilo.core.vault import Simulated, Vault
 from fairsilo.core.vectors import FlatModel, Layout, tensors_of
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.text import method, text_of
@@ -159,6 +160,7 @@ class Blueprint:
             sizes=sizes,
             trained_alignment=features is not None and aligned(output).requires_grad,
             blends=blends(self.task),
+            separable=separable(self.task),
             continuous=seen.is_floating_point(),
         )
         self.method.check(facts)
@@ -222,7 +224,9 @@ class Blueprint:
         _set_precision(module, self.precision)
         return FlatModel(module, Layout.of(module), self.device)
 
-    def silo(self, model: FlatModel, data: SiloData, request: Request, memory: Memory) -> Silo:
+    def silo(
+        self, model: FlatModel, data: SiloData, request: Request, memory: Memory, vault: Vault | None = None
+    ) -> Silo:
         """A silo ready to answer one request, with a copy of its memory.
 
         The schedule of the learning rate is that of the rounds: what is tuned after one has the whole rate.
@@ -239,6 +243,7 @@ class Blueprint:
             rounds=self.training.rounds,
             seed=self.seed,
             untrained=lambda: self.start()[1],  # rarely needed and as large as the model: made on demand
+            vault=vault or Simulated(self.seed, data.name),
             augment=self.augment,
             evaluation_batch=self.evaluation_batch,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from torch import Tensor
@@ -11,6 +12,7 @@ from fairsilo.core import streams
 from fairsilo.core.answers import EXCHANGE, SAVED
 from fairsilo.core.messages import Failure, Message, Request
 from fairsilo.core.silo import Memory
+from fairsilo.core.vault import Vault
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.resident import Data, beside
 
@@ -26,9 +28,16 @@ class Answer(NamedTuple):
 class Host:
     """Answers requests for any silo whose data it holds."""
 
-    def __init__(self, blueprint: Blueprint, federation: Data, strict: bool = False) -> None:
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        federation: Data,
+        strict: bool = False,
+        vaults: Mapping[str, Vault] | None = None,
+    ) -> None:
         self.blueprint = blueprint
         self.strict = strict
+        self.vaults = vaults or {}  # silo -> what only it knows; a simulation's follow from its seed
         self.model = blueprint.flat()
         self.data = beside(self.model.parameters.device, federation)
         self.server_model = blueprint.server_flat()
@@ -39,7 +48,7 @@ class Host:
         on_server_model = request.message.numbers.get("network") == "server" and self.server_model is not None
         model = self.server_model if on_server_model else self.model
         assert model is not None
-        silo = plan.silo(model, self.data[name], request, memory)
+        silo = plan.silo(model, self.data[name], request, memory, self.vaults.get(name))
         try:
             with streams.ambient(plan.seed, request.round, name, request.kind):
                 message = EXCHANGE[request.kind](silo)

@@ -304,7 +304,7 @@ def check(how: str | Method | Part) -> Iterator[Finding]:
     """
     made = method_of(how) if isinstance(how, str) else as_method(how)
     around = model_for(how) if isinstance(how, str) else ""
-    ground = tiny.Ground(around if around.startswith("tiny-") else tiny.NETWORK)
+    ground = tiny.Ground(around if around.startswith("tiny-") else "")
     trial = Trial(made, ground)
     try:
         trial.loop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,24 @@ Wrap = Callable[[Engine], Engine]
 class TinyNet(Network):
     """A convolution with batch normalisation and a linear head: 200 parameters, all kinds of tensors."""
 
-    def __init__(self, classes: int, channels: int) -> None:
+    def __init__(self, classes: int, channels: int, norm: Callable[[int], nn.Module] = nn.BatchNorm2d) -> None:
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(channels, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()
+            nn.Conv2d(channels, 6, 3, padding=1), norm(6), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten()
         )
         self.head = nn.Linear(24, classes)
+
+
+class TinyGroupNet(TinyNet):
+    """The same with groups in the place of batches, for methods that must tell samples apart."""
+
+    def __init__(self, classes: int, channels: int) -> None:
+        super().__init__(classes, channels, partial(nn.GroupNorm, 2))
+
+
+def network_for(how: Method) -> type[TinyNet]:
+    """The network from scratch that a method is tried on."""
+    return TinyGroupNet if how.doing("private-updates") else TinyNet
 
 
 def samples(count: int, shift: float, seed: int) -> Split:
@@ -133,7 +146,7 @@ def looped(
 class Ground:
     """Where a method is tried: on the network from scratch, or on the backbone that it is built around."""
 
-    model: str | ModelMaker = NETWORK
+    model: str | ModelMaker = ""  # empty: from scratch
 
     def loop(
         self,
@@ -145,8 +158,9 @@ class Ground:
     ) -> Loop:
         """A run of a method, ready to start; `options` are those of `looped`."""
         people = people or federation()
-        plan = Blueprint(how, self.model, Classify(CLASSES), 3, training, seed, classes=people.classes)
-        backbone = next((one for one in plan.network(self.model).modules() if isinstance(one, Backbone)), None)
+        model = self.model or f"{__name__}:{network_for(how).__name__}"  # by name: a plan can be written as text
+        plan = Blueprint(how, model, Classify(CLASSES), 3, training, seed, classes=people.classes)
+        backbone = next((one for one in plan.network(model).modules() if isinstance(one, Backbone)), None)
         images = server_images()
         if backbone is not None and backbone.image_size is not None:
             people = enlarged(people, backbone.image_size)

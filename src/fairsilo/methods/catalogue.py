@@ -42,12 +42,14 @@ from fairsilo.methods.parts.momentum_start import MomentumStart
 from fairsilo.methods.parts.moreau_envelope import MoreauEnvelope
 from fairsilo.methods.parts.multi_task import MultiTask
 from fairsilo.methods.parts.no_sharing import NoSharing
+from fairsilo.methods.parts.noised_updates import NoisedUpdates
 from fairsilo.methods.parts.norm_bound import NormBound
 from fairsilo.methods.parts.normalized_averaging import NormalizedAveraging
 from fairsilo.methods.parts.offsite import Offsite
 from fairsilo.methods.parts.own_statistics import OwnStatistics
 from fairsilo.methods.parts.personal_model import PersonalModel
 from fairsilo.methods.parts.pooled import Pooled
+from fairsilo.methods.parts.private_steps import PrivateSteps
 from fairsilo.methods.parts.prompt_context import PromptContext
 from fairsilo.methods.parts.prototype_contrast import PrototypeContrast
 from fairsilo.methods.parts.prototype_pull import PrototypePull
@@ -55,6 +57,7 @@ from fairsilo.methods.parts.prototypes import Prototypes
 from fairsilo.methods.parts.proximal import Proximal
 from fairsilo.methods.parts.q_fair import QFair
 from fairsilo.methods.parts.routed_kernels import RoutedKernels
+from fairsilo.methods.parts.secure_aggregation import SecureAggregation
 from fairsilo.methods.parts.server_optimizer import ServerOptimizer
 from fairsilo.methods.parts.server_tuning import ServerTuning
 from fairsilo.methods.parts.sharpness_aware import SharpnessAware
@@ -376,6 +379,14 @@ ENTRIES = (
         paper=ServerTuning.about.paper,
     ),
     Entry("norm-bound", "Norm bound", "Updates much longer than the others are cut.", (NormBound,)),
+    Entry("dp-updates", "DP-FedAvg", "Updates are cut and blurred: a silo is private as a whole.", (NoisedUpdates,)),
+    Entry("dp-sgd", "DP-SGD", "Steps are blurred: every sample is private.", (PrivateSteps,)),
+    Entry(
+        "secure-aggregation",
+        "Secure aggregation",
+        "Updates travel under masks: the server sees their sum alone.",
+        (SecureAggregation,),
+    ),
 )
 CATALOGUE = {entry.name: entry for entry in ENTRIES}
 

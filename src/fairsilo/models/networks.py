@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fairsilo.core.output import Output
+from fairsilo.models.norms import NORMS
 
 
 class Network(nn.Module):
@@ -49,18 +50,18 @@ class Staged(nn.Module):
 
 
 class SmallCNN(Network):
-    """Three strided convolutions with batch normalisation and two linear layers; 0.09 M parameters, for 32x32 images.
+    """Three strided convolutions with normalisation and two linear layers; 0.09 M parameters, for 32x32 images.
 
     Strides instead of pooling: a third of the time a step on a CPU, at the same accuracy on the embedded federation.
     """
 
-    def __init__(self, classes: int, channels: int = 3, width: int = 16) -> None:
+    def __init__(self, classes: int, channels: int = 3, width: int = 16, norm: str = "batch") -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for inside, outside in ((channels, width), (width, 2 * width), (2 * width, 4 * width)):
             layers += [
                 nn.Conv2d(inside, outside, 3, stride=2, padding=1, bias=False),
-                nn.BatchNorm2d(outside),
+                NORMS[norm](outside),
                 nn.ReLU(inplace=True),
             ]
         layers += [nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(16 * 4 * width, 64), nn.ReLU(inplace=True)]
@@ -71,15 +72,16 @@ class SmallCNN(Network):
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut."""
 
-    def __init__(self, inside: int, outside: int, stride: int) -> None:
+    def __init__(self, inside: int, outside: int, stride: int, norm: str = "batch") -> None:
         super().__init__()
+        normalise = NORMS[norm]
         self.first = nn.Conv2d(inside, outside, 3, stride, padding=1, bias=False)
-        self.first_norm = nn.BatchNorm2d(outside)
+        self.first_norm = normalise(outside)
         self.second = nn.Conv2d(outside, outside, 3, padding=1, bias=False)
-        self.second_norm = nn.BatchNorm2d(outside)
+        self.second_norm = normalise(outside)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inside != outside:
-            self.shortcut = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), nn.BatchNorm2d(outside))
+            self.shortcut = nn.Sequential(nn.Conv2d(inside, outside, 1, stride, bias=False), normalise(outside))
 
     def forward(self, inputs: Tensor) -> Tensor:
         hidden = torch.relu(self.first_norm(self.first(inputs)))
@@ -89,17 +91,17 @@ class BasicBlock(nn.Module):
 class ResNet10(Network):
     """The CIFAR-style ResNet-10 of FedHEAL: 3x3 stem, blocks 1-1-1-1, widths 64/128/256/512; 4.9 M parameters."""
 
-    def __init__(self, classes: int, channels: int = 3, width: int = 64) -> None:
+    def __init__(self, classes: int, channels: int = 3, width: int = 64, norm: str = "batch") -> None:
         super().__init__()
         layers: list[nn.Module] = [
             nn.Conv2d(channels, width, 3, padding=1, bias=False),
-            nn.BatchNorm2d(width),
+            NORMS[norm](width),
             nn.ReLU(inplace=True),
         ]
         inside = width
         for depth, stride in enumerate((1, 2, 2, 2)):
             outside = width * 2**depth
-            layers.append(BasicBlock(inside, outside, stride))
+            layers.append(BasicBlock(inside, outside, stride, norm))
             inside = outside
         layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         self.features = nn.Sequential(*layers)

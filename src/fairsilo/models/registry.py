@@ -23,6 +23,7 @@ from fairsilo.models.char_lstm import CharLSTM, CharLSTMSettings
 from fairsilo.models.efficientnets import B0Settings, EfficientNetB0, EfficientNetLite0, Lite0Settings
 from fairsilo.models.lite_weights import PACKAGE
 from fairsilo.models.networks import MLP, ResNet10, SmallCNN
+from fairsilo.models.norms import NormSettings
 from fairsilo.models.resnets import ResNet18, ResNet50
 from fairsilo.models.unet import UNet, UNetSettings
 from fairsilo.models.vits import VitBase, VitSettings, VitTiny
@@ -92,10 +93,12 @@ NETWORKS: dict[str, Entry] = {
     "small-cnn": Entry(
         SmallCNN,
         Description("Three strided convolutions and two linear layers, for small images.", _IMAGES, parameters=89_946),
+        NormSettings,
     ),
     "resnet-10": Entry(
         ResNet10,
         Description("ResNet-10 as for CIFAR: a 3x3 stem, blocks 1-1-1-1 (FedHEAL).", _IMAGES, parameters=4_903_242),
+        NormSettings,
     ),
     "resnet-18": Entry(
         ResNet18,

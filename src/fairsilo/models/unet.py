@@ -11,15 +11,9 @@ from torch import Tensor, nn
 from fairsilo.core.output import Output
 from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
+from fairsilo.models.norms import NORMS
 
 LEVELS = 4
-NORMS: dict[str, Callable[[int], nn.Module]] = {
-    "batch": nn.BatchNorm2d,
-    "instance": lambda channels: nn.InstanceNorm2d(channels, affine=True),
-    "group": lambda channels: nn.GroupNorm(8, channels),
-    # nothing to train and nothing to remember: every batch is normalised by itself, also at evaluation
-    "no": lambda channels: nn.BatchNorm2d(channels, affine=False, track_running_stats=False),
-}
 
 
 @dataclass(frozen=True)

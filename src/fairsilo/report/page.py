@@ -37,6 +37,7 @@ from fairsilo.report.classes import classes
 from fairsilo.report.examples import examples
 from fairsilo.report.figures.files import Drawn, figures_in
 from fairsilo.report.groups import groups
+from fairsilo.report.privacy import privacy
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
 from fairsilo.report.tables import GUESSED, squared
 from fairsilo.report.units import in_its_unit, unit
@@ -134,6 +135,7 @@ def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Dra
             diagnostics(diagrams),
             costs(run, baseline),
             failures(run, baseline),
+            privacy(run),
             sent(run, baseline),
         )
     )

@@ -20,6 +20,7 @@ import yaml
 from fairsilo import __version__, config
 from fairsilo.analysis.groups import by_group
 from fairsilo.analysis.metrics import CLUSTERED, summarise
+from fairsilo.analysis.privacy import spent
 from fairsilo.config import Experiment
 from fairsilo.core.roster import Roster
 from fairsilo.core.samples import Split
@@ -273,6 +274,7 @@ def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guar
         "objects": status.get("objects", []),
         "method": method.name,
         "method_sends": list(sends_of(experiment, method)),
+        "method_privacy": list(method.privacy),
         "about": method.results,
         "data": roster.name,
         "roster": roster.as_dict(),
@@ -342,6 +344,8 @@ def _write_summary(
         summary["groups"] = by_group(
             history.groups, summary["rounds"], rules.ddof, reported.higher_is_better, reported.name, reported.share
         )
+    if private := spent(history.rounds, plan.method.privacy):
+        summary["privacy"] = private
     run_folder.write_json("summary.json", summary)
     return summary
 

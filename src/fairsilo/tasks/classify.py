@@ -67,6 +67,11 @@ class Classify:
         return math.log(self.classes)
 
     @property
+    def separable(self) -> bool:
+        """A weighted cross-entropy is divided by the weights of its whole batch, so that one sample alone has none."""
+        return self.options.loss == "focal" or not self.options.weights
+
+    @property
     def per_class(self) -> tuple[str, ...]:
         return ("samples", "right", "predicted")
 

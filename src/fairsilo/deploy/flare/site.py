@@ -18,6 +18,7 @@ from fairsilo.deploy import wire
 from fairsilo.deploy.flare.codec import PING, register
 from fairsilo.deploy.settings import read_site
 from fairsilo.deploy.site import DATA, FAILED, Site
+from fairsilo.deploy.vault import Credentials
 from fairsilo.errors import FairsiloError
 
 log = logging.getLogger("fairsilo.site")
@@ -33,11 +34,13 @@ class SiteExecutor(Executor):
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.START_RUN:
             register()
-            folder = Path(fl_ctx.get_workspace().get_root_dir()).parent
+            kit = Path(fl_ctx.get_workspace().get_root_dir())
+            folder, startup = kit.parent, kit / "startup"
+            credentials = Credentials(startup / "client.crt", startup / "client.key", startup / "rootCA.pem")
             try:
                 settings = read_site(folder / "site.yaml", fl_ctx.get_identity_name())
                 torch.set_num_threads(settings.machine.threads)
-                self.site = Site(settings)
+                self.site = Site(settings, credentials)
             except FairsiloError as problem:
                 log.error("%s", problem)
             engine: Any = fl_ctx.get_engine()

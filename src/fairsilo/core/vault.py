@@ -1,0 +1,90 @@
+"""What is a silo's alone besides its data: randomness for noise and keys, a signature, and what was settled once.
+
+In a simulation all of it follows from the run's seed, so that a run can be repeated. At a site it comes from a secret
+that never leaves the machine: a server that knew the noise could take it away again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_BLOCK = 1 << 20  # values that are drawn at a time
+
+
+class Vault(Protocol):
+    """One silo's secrets."""
+
+    def randomness(self, purpose: str, length: int) -> bytes:
+        """Bytes that nobody else can know; for the same purpose they are the same, so a repeated step is the same."""
+        ...
+
+    def sign(self, text: bytes) -> bytes:
+        """A proof that this silo says this text."""
+        ...
+
+    def verify(self, silo: str, text: bytes, proof: bytes) -> bool:
+        """Whether the proof shows that another silo says this text."""
+        ...
+
+    def settle(self, what: str, value: str) -> bool:
+        """Fix a value for good, whatever the server makes this silo forget; False where another one is fixed."""
+        ...
+
+    def released(self, what: str, identity: str) -> int:
+        """Note that something was computed to be sent; returns how many different ones were, as far as it is known."""
+        ...
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The vault of a simulated silo: nothing in it is secret, and what it settles is the memory's business."""
+
+    seed: int
+    silo: str
+
+    def randomness(self, purpose: str, length: int) -> bytes:
+        return stretched(f"{self.seed}\x1f{self.silo}".encode(), purpose, length)
+
+    def sign(self, text: bytes) -> bytes:
+        return self._proof(self.silo, text)
+
+    def verify(self, silo: str, text: bytes, proof: bytes) -> bool:
+        return proof == self._proof(silo, text)
+
+    def settle(self, what: str, value: str) -> bool:
+        return True
+
+    def released(self, what: str, identity: str) -> int:
+        return 0
+
+    def _proof(self, silo: str, text: bytes) -> bytes:
+        return stretched(f"{self.seed}\x1f{silo}".encode() + text, "proof", 32)
+
+
+def stretched(secret: bytes, purpose: str, length: int) -> bytes:
+    """As many bytes as are wanted from a secret, of a purpose's own (SHAKE-256)."""
+    return hashlib.shake_256(len(secret).to_bytes(8, "big") + secret + purpose.encode()).digest(length)
+
+
+def uniform(secret: bytes, count: int) -> np.ndarray:
+    """Numbers in [0, 1) with 53 random bits each. Torch's generators would not do: 32 bits give their state away."""
+    blocks = [np.empty(0)]
+    for number, start in enumerate(range(0, count, _BLOCK)):
+        found = stretched(secret, f"block {number}", 8 * min(_BLOCK, count - start))
+        blocks.append((np.frombuffer(found, dtype="<u8") >> np.uint64(11)) * 2.0**-53)
+    return np.concatenate(blocks)
+
+
+def normal(secret: bytes, like: Tensor) -> Tensor:
+    """Independent standard normal numbers in the shape of a tensor (Box and Muller)."""
+    pairs = (like.numel() + 1) // 2
+    drawn = uniform(secret, 2 * pairs)
+    radius, angle = np.sqrt(-2 * np.log1p(-drawn[:pairs])), 2 * np.pi * drawn[pairs:]
+    values = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[: like.numel()]
+    return torch.from_numpy(values).to(like.device, like.dtype).reshape(like.shape)

@@ -1,0 +1,67 @@
+"""Secure aggregation (Bonawitz et al., CCS 2017). Differs from FedAvg by updates under masks that cancel in their sum:
+the server sees no silo's own, also where silos drop out in the middle of a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from fairsilo.core.attachments import Sends
+from fairsilo.core.messages import MODEL, Message
+from fairsilo.core.part import About, Part
+from fairsilo.core.server import Server
+from fairsilo.core.silo import Silo
+from fairsilo.errors import FairsiloError
+from fairsilo.fields import setting
+from fairsilo.methods import secure_sums as steps
+
+_NAME, _BYTES = "secure-aggregation", {"dtype": "int", "exchange": "share", "least": 0}
+
+
+@dataclass(frozen=True)
+class SecureAggregation(Part):
+    """y_i = x_i + PRG(b_i) + sum_{j > i} PRG(s_ij) - sum_{j < i} PRG(s_ij) mod 2^64;  sum_i x_i is all that is seen."""
+
+    name = _NAME
+    about = About(
+        paper="Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning, CCS 2017",
+        formula="y_i = x_i + PRG(b_i) + sum_{j>i} PRG(s_ij) - sum_{j<i} PRG(s_ij) mod 2^64",
+        sends=(
+            Sends(f"{_NAME}.keys", "public keys of the round", ("signed",), topic=steps.KEYS, **_BYTES),
+            Sends(f"{_NAME}.samples", topic=steps.KEYS, **_BYTES | {"least": 1}),
+            Sends(f"{_NAME}.shares", "sealed shares of its keys", ("silos", "letter"), topic=steps.SHARES, **_BYTES),
+            Sends(f"{_NAME}.agreed", "its signature under who sent", ("proof",), topic=steps.AGREE, **_BYTES),
+            Sends(f"{_NAME}.opened", "shares that open the sum", ("silos", "share"), topic=steps.OPEN, **_BYTES),
+        ),
+        keeps=("its keys of the round",),
+    )
+    does = frozenset({"masks-updates"})
+
+    bits: int = setting(32, "of fixed point behind the point", low=8, high=40, rare="by rounding alone")
+    least: int = setting(2, "fewest silos whose sum is computed", low=2, rare="with fewer silos")
+
+    def assemble(self, server: Server, silos: list[str]) -> list[str]:
+        uniform = server.method.weighting(server.training.weighting) == "uniform"
+        if not uniform and any((one.name, one.per) == (MODEL, "sum") for one in server.method.declared):
+            raise FairsiloError(
+                f"{server.method.name} needs a sum in which all silos count alike: train.weighting=auto"
+            )
+        server.facts[self.name] = session = steps.begun(self.name, server, silos, self.least)
+        return session.silos
+
+    def broadcast(self, server: Server, silo: str, message: Message) -> Message:
+        server.facts[self.name].add_to(message, self.name, silo)
+        return message
+
+    def share(self, silo: Silo, message: Message) -> Message:
+        return steps.answer(self.name, silo, message)
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        steps.remember(self.name, silo)
+
+    def outgoing(self, silo: Silo, update: Message) -> None:
+        steps.mask(self.name, silo, update, self.bits)
+
+    def unmask(self, server: Server, silos: list[str], sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        return steps.opened(self.name, server, server.facts[self.name], silos, sums, self.bits)
