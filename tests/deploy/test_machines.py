@@ -28,9 +28,12 @@ def assert_same(run: Path, here: Path) -> None:
     assert [row["round"] for row in rows(run, "rounds")] == [row["round"] for row in rows(here, "rounds")]
 
 
-@pytest.mark.parametrize("how", ["fedavg", "scaffold", "fedheal", "fft-gp", "ditto", "fedbn", "fedclip"])
+SAME = ["fedavg", "scaffold", "fedheal", "fft-gp", "ditto", "fedbn", "fedclip", "scaffold | secure-aggregation"]
+
+
+@pytest.mark.parametrize("how", SAME)
 def test_numbers_are_those_of_a_simulation(how: str, system: System, tmp_path: Path) -> None:
-    run = system.begun(f"same-{how}", how, **settings_for(how))
+    run = system.begun(f"same-{SAME.index(how)}", how, **settings_for(how))
     assert system.run(run) == "finished", system.said
     simulated(tmp_path / "here", how, **settings_for(how))
     assert_same(run, tmp_path / "here")
