@@ -201,6 +201,7 @@ def command(found: Mapping[str, Any]) -> str:
         return "fairsilo run method=fedavg"
     chosen = f'"{found["name"]}({first["name"]}={written(first["default"])})"' if first else found["name"]
     given = " data.server=PATH" if "server-data" in found["needs"] else ""
+    given += ' model="small-cnn(norm=group)"' if "no-batch-norm" in found["needs"] else ""
     given += " data.synthetic=glyphs" if "synthetic-images" in found["needs"] else ""
     if found["model"]:  # FedAvg alone cannot train what it is built around
         return f"fairsilo run model={found['model']} method={chosen}{given}"

@@ -12,11 +12,14 @@ import pytest
 import torch
 
 import tiny
+from fairsilo.config import EvaluateSettings
 from fairsilo.core.messages import MODEL, Exchange, Failure, Message, Reply, Request
 from fairsilo.core.silo import Memory
 from fairsilo.core.vault import Simulated
 from fairsilo.engine.base import Engine
 from fairsilo.engine.host import Host
+from fairsilo.engine.loop import Loop
+from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.methods import masks, secure_sums
 from fairsilo.methods.text import method
@@ -381,3 +384,10 @@ def test_noise_comes_before_masks(order: Callable[[str, str], str]) -> None:
     assert both.rounds[0]["shown"]["dp-updates.epsilon"] == noised.rounds[0]["shown"]["dp-updates.epsilon"]
     moved = [float((one.vector - tiny.plan("dp-updates").start()[1]).norm()) for one in (noised, both)]
     assert moved[1] == pytest.approx(moved[0], rel=0.25)  # other noise of the same size: the request is another
+
+
+def test_masked_updates_cannot_be_kept() -> None:
+    people, plan = tiny.federation(), tiny.plan(HOW)
+    with pytest.raises(FairsiloError, match="which travel under masks"):
+        Loop(plan, people.roster, Sequential(plan, people), evaluate=EvaluateSettings(keep_local=True))
+    assert method(HOW).server_sees == "sees the sum of the silos' updates alone"

@@ -196,9 +196,11 @@ class Method:
     @property
     def server_sees(self) -> str:
         """What the server sees of a single silo, as the end of a sentence."""
+        if self.doing("masks-updates"):
+            return "sees the sum of the silos' updates alone"
         if self.individual_updates:
             return "sees each silo's update"
-        own = dict.fromkeys(one.words for one in self.declared if one.per == "silo")
+        own = dict.fromkeys(one.words for one in self.declared if one.per == "silo" and one.words)
         only = "needs only the sum of the silos' updates"
         return f"{only}, but sees of each silo: {'; '.join(own)}" if own else only
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from fairsilo.config import TrainSettings
 from fairsilo.core.attachments import Sizes
-from fairsilo.core.vectors import Layout
+from fairsilo.core.vectors import BUFFER, Layout
 
 PART = "part:"  # before the name of another part that must be in the method too
 
@@ -98,6 +98,12 @@ NEEDS = {
         lambda facts: facts.blends,
         "{part} averages targets, and the task {task} does not say how; give it the method `blended` "
         "(fairsilo.core.task.Blending)",
+    ),
+    "no-batch-norm": Need(
+        lambda facts: not any(slot.role == BUFFER or slot.group == "batch-norm" for slot in facts.layout.slots),
+        "{part} cannot blur what batch normalisation counts, and this network has it; take one without, such as "
+        "model='small-cnn(norm=group)'",
+        "a network without batch normalisation, such as `small-cnn(norm=group)`",
     ),
     "separable-loss": Need(
         lambda facts: facts.separable,

@@ -36,7 +36,7 @@ from fairsilo.engine.base import Engine, Records
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.events import Callback, Event, RoundResults, guarded, means_of, silent
 from fairsilo.engine.grouping import Groups, Pool
-from fairsilo.errors import QuorumError
+from fairsilo.errors import FairsiloError, QuorumError
 from fairsilo.protocols import participation_rule
 
 
@@ -81,6 +81,8 @@ class Loop:
         self._exchanges: list[dict[str, Any]] = []
         self._failures: list[dict[str, Any]] = []
         self.server = self._make_server(server_data, synthetic or {})
+        if self.evaluate.keep_local and self.server.method.hooks("unmask"):
+            raise FairsiloError("evaluate.keep_local keeps silos' updates, which travel under masks here; leave it out")
         groups = groups or Groups()
         self.pool = Pool(self.server, roster, groups.columns)
         self.by_group = asking(groups.columns)

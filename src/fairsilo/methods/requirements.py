@@ -6,8 +6,6 @@ from fairsilo.config import TrainSettings
 from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
 
-WITHOUT_BATCHES = "take one without, such as model='small-cnn(norm=group)'"
-
 
 def require_new_optimizer(part: str, training: TrainSettings) -> None:
     if training.keep_optimizer_state:
@@ -25,12 +23,6 @@ def require_all_sent(part: str, layout: Layout, why: str) -> None:
     """Refuse a model of which silos keep tensors to themselves, for a part that trains all of it elsewhere."""
     if layout.wire is not layout:
         raise FairsiloError(f"{part} {why}, and some tensors never leave their silo")
-
-
-def require_no_statistics(part: str, layout: Layout, why: str) -> None:
-    """Refuse batch normalisation, whose statistics mix samples and are useless with noise on them."""
-    if layout.floats > layout.parameters or any(slot.group == "batch-norm" for slot in layout.slots):
-        raise FairsiloError(f"{part} {why}, and this network has batch normalisation; {WITHOUT_BATCHES}")
 
 
 def require_plain_draws(part: str, training: TrainSettings) -> None:

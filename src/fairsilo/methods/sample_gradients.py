@@ -18,7 +18,6 @@ from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vault import uniform
 from fairsilo.core.vectors import BATCH_NORMS, PARAMETER, tensors_of
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.requirements import WITHOUT_BATCHES
 
 Clipped = Callable[[Batch, float], tuple[Tensor, Tensor]]  # batch and bound -> mean loss, sum of the cut gradients
 
@@ -79,7 +78,8 @@ def refuse_unfit(part: str, network: nn.Module) -> None:
         if mixes or (isinstance(module, nn.RNNBase) and any(one.requires_grad for one in own)):
             kind = type(module).__name__
             raise FairsiloError(
-                f"{part} needs the gradient of every sample by itself, which {kind} does not give; {WITHOUT_BATCHES}"
+                f"{part} needs the gradient of every sample by itself, which {kind} does not give; take another one, "
+                "such as model='small-cnn(norm=group)'"
             )
     _opacus()
 

@@ -7,15 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from fairsilo.config import TrainSettings
 from fairsilo.core.messages import MODEL, Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.core.vault import normal
-from fairsilo.core.vectors import Layout
 from fairsilo.fields import setting
 from fairsilo.methods.accounting import account, epsilon_of_part
-from fairsilo.methods.requirements import require_no_statistics
 
 
 @dataclass(frozen=True)
@@ -30,15 +27,13 @@ class NoisedUpdates(Part):
         keeps=("how often it sent an update",),
         protects="all data of a silo together",
     )
+    needs = frozenset({"no-batch-norm"})
     does = frozenset({"private-updates"})
 
     clip: float = setting(1.0, "C, the largest length of an update", low=0, open_low=True)
     noise: float = setting(1.0, "z, the noise in units of it; 0: none, and no epsilon", low=0)
     delta: float = setting(1e-5, "the probability that epsilon does not hold", low=0, high=1, open_low=True)
     budget: float = setting(0.0, "epsilon beyond which nothing is sent; 0: no bound", low=0, rare="once spent")
-
-    def fits(self, layout: Layout, training: TrainSettings) -> None:
-        require_no_statistics(self.name, layout.wire, "blurs all that is averaged")
 
     def finish(self, silo: Silo, update: Message) -> None:
         account(self, silo, update)

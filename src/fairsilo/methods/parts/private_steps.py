@@ -16,7 +16,7 @@ from fairsilo.core.vault import normal
 from fairsilo.core.vectors import Layout
 from fairsilo.fields import setting
 from fairsilo.methods.accounting import account, epsilon_of_part
-from fairsilo.methods.requirements import require_no_statistics, require_plain_draws
+from fairsilo.methods.requirements import require_plain_draws
 from fairsilo.methods.sample_gradients import poisson, refuse_unfit, sample_gradients
 
 
@@ -32,7 +32,7 @@ class PrivateSteps(Part):
         keeps=("in how many rounds it trained",),
         protects="each training sample of a silo",
     )
-    needs = frozenset({"separable-loss"})
+    needs = frozenset({"no-batch-norm", "separable-loss"})
     does = frozenset({"private-updates"})
 
     clip: float = setting(1.0, "C, the largest length of a sample's gradient", low=0, open_low=True)
@@ -49,7 +49,6 @@ class PrivateSteps(Part):
         return {}
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:
-        require_no_statistics(self.name, layout, "looks at every sample by itself")
         require_plain_draws(self.name, training)
 
     def train(self, silo: Silo) -> Tensor:
