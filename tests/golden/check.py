@@ -34,6 +34,7 @@ from fairsilo.core.screening import screened
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Memory, Silo
 from fairsilo.core.task import Ending, Measure
+from fairsilo.core.vault import Simulated
 from fairsilo.core.vectors import BUFFER, COUNTER, PARAMETER, FlatModel, Layout, Slot, gram
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
@@ -575,6 +576,7 @@ def lone_silo(how: Method, module: nn.Module, split: Split, training: TrainSetti
         rounds=1,
         seed=0,
         untrained=model.read,
+        vault=Simulated(0, "s"),
     )
     silo.load(model.read())
     return silo

@@ -102,8 +102,9 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | str, ...], sizes: dict[str
 def _of_type(tensor: Tensor, dtype: str, layout: Layout) -> bool:
     if dtype == "model":
         return tensor.dtype == layout.dtype
-    if dtype in ("float64", "int64"):
-        return tensor.dtype == getattr(torch, dtype)
+    exact = {"float64": torch.float64, "int64": torch.int64}
+    if dtype in exact:
+        return tensor.dtype == exact[dtype]
     if dtype == "float":
         return tensor.is_floating_point()
     return not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype != torch.bool

@@ -226,7 +226,7 @@ class Silo:
 
     def _shuffled(self, purpose: str, epoch: int) -> list[Tensor]:
         size = self.training.batch_size
-        found = self._order(self.stream(purpose, "order", epoch)).split(size)
+        found = torch.split(self._order(self.stream(purpose, "order", epoch)), size)
         return list(found[:-1] if len(found) > 1 and len(found[-1]) == 1 and size > 1 else found)
 
     def _order(self, stream: torch.Generator) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 _BLOCK = 1 << 20  # values that are drawn at a time
@@ -72,12 +73,12 @@ def stretched(secret: bytes, purpose: str, length: int) -> bytes:
     return hashlib.shake_256(len(secret).to_bytes(8, "big") + secret + purpose.encode()).digest(length)
 
 
-def uniform(secret: bytes, count: int) -> np.ndarray:
+def uniform(secret: bytes, count: int) -> NDArray[np.float64]:
     """Numbers in [0, 1) with 53 random bits each. Torch's generators would not do: 32 bits give their state away."""
-    blocks = [np.empty(0)]
+    blocks: list[NDArray[np.float64]] = [np.empty(0)]
     for number, start in enumerate(range(0, count, _BLOCK)):
         found = stretched(secret, f"block {number}", 8 * min(_BLOCK, count - start))
-        blocks.append((np.frombuffer(found, dtype="<u8") >> np.uint64(11)) * 2.0**-53)
+        blocks.append((np.frombuffer(found, dtype="<u8") >> np.uint64(11)).astype(np.float64) * 2.0**-53)
     return np.concatenate(blocks)
 
 

@@ -29,7 +29,9 @@ class Credentials:
         key = serialization.load_pem_private_key(self.key.read_bytes(), password=None)
         signature = bytes(key.sign(text, padding.PKCS1v15(), hashes.SHA256()))
         certificate = x509.load_pem_x509_certificate(self.certificate.read_bytes())
-        return len(signature).to_bytes(2, "big") + signature + certificate.public_bytes(serialization.Encoding.DER)
+        return (
+            len(signature).to_bytes(2, "big") + signature + bytes(certificate.public_bytes(serialization.Encoding.DER))
+        )
 
     def signer(self, text: bytes, proof: bytes) -> str:
         """The site that signed a text; empty where no site of this federation did."""

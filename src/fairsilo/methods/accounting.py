@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Protocol
+from typing import Any, Protocol
 
 from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import SHOWN, Message
@@ -24,7 +24,7 @@ def epsilon_of(noise: float, rate: float, steps: int, delta: float) -> float:
         from opacus.accountants import RDPAccountant
     except ImportError as problem:
         raise FairsiloError("privacy is accounted for by Opacus: pip install 'fairsilo[privacy]'") from problem
-    accountant = RDPAccountant()
+    accountant: Any = RDPAccountant()  # type: ignore[no-untyped-call]
     accountant.history = [(noise, rate, steps)]
     with warnings.catch_warnings():  # far from the usual settings the bound is loose; it holds all the same
         warnings.filterwarnings("ignore", "Optimal order is")
@@ -37,9 +37,14 @@ class Blurring(Protocol):
     @property
     def name(self) -> str: ...
 
-    noise: float
-    delta: float
-    budget: float
+    @property
+    def noise(self) -> float: ...
+
+    @property
+    def delta(self) -> float: ...
+
+    @property
+    def budget(self) -> float: ...
 
 
 def epsilon_of_part(name: str) -> Sends:

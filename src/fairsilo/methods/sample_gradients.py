@@ -37,11 +37,11 @@ def poisson(silo: Silo, epoch: int) -> list[Tensor]:
 @contextmanager
 def sample_gradients(silo: Silo) -> Iterator[Clipped]:
     """A function of a batch and a bound that returns its mean loss and the sum of its samples' cut gradients."""
-    changing = [module for module in silo.model.module.modules() if getattr(module, "inplace", False)]
+    changing: list[Any] = [module for module in silo.model.module.modules() if getattr(module, "inplace", False)]
     for module in changing:
         module.inplace = False  # the hooks that Opacus sets need what layers returned as it was
     wrapped = _opacus().GradSampleModule(silo.model.module, loss_reduction="sum")
-    tensors = tensors_of(silo.model.module)
+    tensors: dict[str, Any] = {**tensors_of(silo.model.module)}  # to which Opacus adds `grad_sample`
     trained = [(slot, tensors[slot.name]) for slot in silo.model.layout.slots if slot.role == PARAMETER]
 
     def clipped(batch: Batch, bound: float) -> tuple[Tensor, Tensor]:
@@ -49,11 +49,11 @@ def sample_gradients(silo: Silo) -> Iterator[Clipped]:
         if not len(batch.indices):  # a draw may leave a batch empty, and that is a step like any other
             return total.new_zeros(()), total
         prediction = as_output(wrapped(seen(silo, batch, True))).prediction
-        pairs = zip(prediction.split(1), batch.targets.split(1), strict=True)
+        pairs = zip(torch.split(prediction, 1), torch.split(batch.targets, 1), strict=True)
         losses = torch.stack([silo.task.loss(*pair) for pair in pairs])  # one by one: no sample in another's loss
         with warnings.catch_warnings():  # the first layer's inputs need no gradient, which its hook remarks upon
             warnings.filterwarnings("ignore", "Full backward hook is firing")
-            losses.sum().backward()
+            losses.sum().backward()  # type: ignore[no-untyped-call]
         found = [(slot, tensor.grad_sample.flatten(1)) for slot, tensor in trained if tensor.grad_sample is not None]
         lengths = torch.stack([rows.norm(dim=1) for _, rows in found]).norm(dim=0)
         factors = (bound / lengths.clamp(min=1e-30)).clamp(max=1.0)

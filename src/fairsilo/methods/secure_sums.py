@@ -25,6 +25,7 @@ from torch import Tensor
 from fairsilo.core.messages import MODEL, Message
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Silo
+from fairsilo.core.vault import stretched
 from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.methods import masks
 
@@ -256,7 +257,7 @@ def _pair(private: bytes, other: Public) -> bytes:
 
 def _stream(key: bytes, tensor: str) -> bytes:
     """The key of one tensor's mask: no two masks are made of the same."""
-    return masks.stretched(key, f"mask of {tensor}", _KEY)
+    return stretched(key, f"mask of {tensor}", _KEY)
 
 
 def _sealing(kept: Mapping[str, Any], silo: str, other: str, public: Public, to: bool) -> bytes:

@@ -4,6 +4,7 @@ the server sees no silo's own, also where silos drop out in the middle of a roun
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
@@ -16,7 +17,8 @@ from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
 from fairsilo.methods import secure_sums as steps
 
-_NAME, _BYTES = "secure-aggregation", {"dtype": "int", "exchange": "share", "least": 0}
+_NAME = "secure-aggregation"
+_sends = partial(Sends, dtype="int", exchange="share", least=0)
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,11 @@ class SecureAggregation(Part):
         paper="Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning, CCS 2017",
         formula="y_i = x_i + PRG(b_i) + sum_{j>i} PRG(s_ij) - sum_{j<i} PRG(s_ij) mod 2^64",
         sends=(
-            Sends(f"{_NAME}.keys", "public keys of the round", ("signed",), topic=steps.KEYS, **_BYTES),
-            Sends(f"{_NAME}.samples", topic=steps.KEYS, **_BYTES | {"least": 1}),
-            Sends(f"{_NAME}.shares", "sealed shares of its keys", ("silos", "letter"), topic=steps.SHARES, **_BYTES),
-            Sends(f"{_NAME}.agreed", "its signature under who sent", ("proof",), topic=steps.AGREE, **_BYTES),
-            Sends(f"{_NAME}.opened", "shares that open the sum", ("silos", "share"), topic=steps.OPEN, **_BYTES),
+            _sends(f"{_NAME}.keys", "public keys of the round", ("signed",), topic=steps.KEYS),
+            _sends(f"{_NAME}.samples", topic=steps.KEYS, least=1),
+            _sends(f"{_NAME}.shares", "sealed shares of its keys", ("silos", "letter"), topic=steps.SHARES),
+            _sends(f"{_NAME}.agreed", "its signature under who sent", ("proof",), topic=steps.AGREE),
+            _sends(f"{_NAME}.opened", "shares that open the sum", ("silos", "share"), topic=steps.OPEN),
         ),
         keeps=("its keys of the round",),
     )
