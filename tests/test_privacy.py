@@ -12,9 +12,10 @@ from rich.console import Console
 
 import tiny
 from fairsilo import api
-from fairsilo.core.messages import MODEL, Message, Request
+from fairsilo.core.messages import MODEL, Failure, Message, Request
 from fairsilo.core.silo import Memory, Silo
 from fairsilo.core.vault import Simulated, normal, stretched, uniform
+from fairsilo.engine.host import Host
 from fairsilo.engine.loop import History
 from fairsilo.errors import FairsiloError, QuorumError
 from fairsilo.methods.accounting import epsilon_of
@@ -180,14 +181,16 @@ def renyi(noise: float, steps: int, delta: float) -> float:
 
 @pytest.mark.parametrize(("noise", "steps"), [(1.0, 1), (1.0, 10), (4.0, 20)])
 def test_epsilon_of_gaussian_mechanisms(noise: float, steps: int) -> None:
-    assert math.isclose(epsilon_of(noise, 1.0, steps, 1e-5), renyi(noise, steps, 1e-5), rel_tol=0.01)
+    assert math.isclose(epsilon_of([(noise, 1.0, steps)], 1e-5), renyi(noise, steps, 1e-5), rel_tol=0.01)
+    assert math.isclose(epsilon_of([(noise, 1.0, 1)] * steps, 1e-5), epsilon_of([(noise, 1.0, steps)], 1e-5))
+    assert epsilon_of([(noise, 1.0, steps), (0.5, 1.0, 1)], 1e-5) > epsilon_of([(noise, 1.0, steps)], 1e-5) + 1
 
 
 def test_epsilon_grows_with_rounds_and_drawn_samples_cost_less() -> None:
     history, _ = tiny.run("dp-updates(noise=2, delta=0.0001)", tiny.federation())
     spent = [found["a"] for found in epsilons(history, "dp-updates")]
-    assert spent == pytest.approx([renyi(2, rounds, 1e-4) for rounds in range(1, len(spent) + 1)], rel=0.01)
-    assert epsilon_of(1, 0.1, 10, 1e-5) < 0.5 * epsilon_of(1, 1, 10, 1e-5)
+    assert spent == pytest.approx([renyi(1, rounds, 1e-4) for rounds in range(1, len(spent) + 1)], rel=0.01)
+    assert epsilon_of([(1, 0.1, 10)], 1e-5) < 0.5 * epsilon_of([(1, 1, 10)], 1e-5)
 
 
 def test_epsilon_of_steps_follows_each_silos_size() -> None:
@@ -197,7 +200,7 @@ def test_epsilon_of_steps_follows_each_silos_size() -> None:
     for round_, found in enumerate(epsilons(history, "dp-sgd"), start=1):
         for silo in people.silos:
             steps = round_ * 2 * math.ceil(len(silo.train) / 10)
-            assert math.isclose(found[silo.name], epsilon_of(1.5, 10 / len(silo.train), steps, 1e-5))
+            assert math.isclose(found[silo.name], epsilon_of([(1.5, 10 / len(silo.train), steps)], 1e-5))
 
 
 def test_a_silo_counts_the_rounds_in_which_it_sent() -> None:
@@ -207,13 +210,26 @@ def test_a_silo_counts_the_rounds_in_which_it_sent() -> None:
     for record, found in zip(history.rounds, epsilons(history, "dp-updates"), strict=True):
         for name in record["counted"]:
             sent[name] += 1
-            assert math.isclose(found[name], epsilon_of(1.0, 1.0, sent[name], 1e-5))
+            assert math.isclose(found[name], epsilon_of([(0.5, 1.0, sent[name])], 1e-5))
 
 
 def test_beyond_its_budget_a_silo_sends_nothing() -> None:
-    enough = renyi(1.0, 2, 1e-5) * 1.01
+    enough = renyi(0.5, 2, 1e-5) * 1.01
     with pytest.raises(QuorumError, match=r"round 3 stopped.*dp-updates: epsilon would be"):
         tiny.run(f"dp-updates(budget={enough})", tiny.federation(), dataclasses.replace(tiny.TRAINING, rounds=4))
+
+
+def test_a_budget_without_noise_is_spent_at_once() -> None:
+    with pytest.raises(QuorumError, match=r"round 1 stopped.*epsilon would be inf"):
+        tiny.run("dp-updates(noise=0, budget=5)", tiny.federation(), ONE)
+
+
+def test_a_silo_probes_no_model_that_its_method_does_not() -> None:
+    people, plan = tiny.federation(), tiny.plan("dp-sgd")
+    message = Message({MODEL: plan.start()[1]}, {"split": "train"})
+    answer = Host(plan, {"a": people["a"]}).answer("a", Request("probe", 1, message), Memory()).message
+    assert isinstance(answer, Failure)
+    assert "probes no models" in answer.detail
 
 
 # ------------------------------------------------------------------------------------------------------- refusals
@@ -227,6 +243,9 @@ def test_beyond_its_budget_a_silo_sends_nothing() -> None:
         ),
         ("fedprox | dp-sgd", "'proximal' would have no effect"),
         ("dp-sgd | ditto", "both own the local loop"),
+        ("only-da | dp-updates", "'feature-alignment' has silos send more"),
+        ("fedclip | dp-sgd", "needs the loss of every sample by itself"),
+        ("iop-fl | dp-updates", "has silos send more"),
     ],
 )
 def test_what_goes_around_the_noise_is_refused(how: str, sentence: str) -> None:
@@ -286,7 +305,7 @@ def test_epsilon_is_in_summary_page_and_terminal(tmp_path: Path, capsys: pytest.
     (found,) = result.summary["privacy"]
     assert (found["part"], found["delta"]) == ("dp-sgd", 1e-5)
     assert set(found["epsilon"]) == {"a", "b", "c"}
-    assert found["epsilon"]["b"] == epsilon_of(1.5, 8 / 18, 2 * 3, 1e-5)  # b has the fewest samples
+    assert found["epsilon"]["b"] == epsilon_of([(1.5, 8 / 18, 2 * 3)], 1e-5)  # b has the fewest samples
     most = max(found["epsilon"].values())
     page = (tmp_path / "report.html").read_text()
     assert "Sizes, losses and metrics" in page

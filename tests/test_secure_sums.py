@@ -121,9 +121,9 @@ def test_the_masked_sum_is_the_plain_sum_exactly(
     to_fixed, mask, from_fixed = masks.to_fixed, secure_sums.mask, masks.from_fixed
     now: list[str] = []
 
-    def note_silo(part: str, silo: Any, *rest: Any) -> None:
+    def note_silo(rule: Any, silo: Any, update: Any) -> None:
         now[:] = [silo.name]
-        mask(part, silo, *rest)
+        mask(rule, silo, update)
 
     def note_fixed(values: torch.Tensor, bits: int) -> torch.Tensor:
         found = to_fixed(values, bits)
@@ -260,7 +260,8 @@ class Steps:
     def __init__(self) -> None:
         people, Firm.kept = tiny.federation(), {}
         plan = tiny.plan(HOW)
-        self.host = Host(plan, {s.name: s for s in people.silos}, vaults={n: Firm(0, n) for n in people.names})
+        self.people = {silo.name: silo for silo in people.silos}
+        self.host = Host(plan, self.people, vaults={name: Firm(0, name) for name in people.names})
         self.memory = {name: Memory() for name in people.names}
         self.model = plan.start()[1]
 
@@ -280,9 +281,7 @@ class Steps:
     def train(self, peers: dict[str, str]) -> dict[str, Message | Failure]:
         told = {name: self.step(name, "shares", peers=json.dumps(peers)) for name in "abc"}
         letters = {name: one.tensors[f"{PART}.shares"] for name, one in told.items()}
-        session = secure_sums.Session(
-            {name: bytes.fromhex(text) for name, text in peers.items()}, letters, dict.fromkeys("abc", 1 / 3)
-        )
+        session = secure_sums.Session({name: bytes.fromhex(text) for name, text in peers.items()}, letters)
         found = {}
         for name in "abc":
             message = Message({MODEL: self.model})
@@ -324,7 +323,7 @@ def test_one_list_of_updates_is_signed_and_no_other() -> None:
     assert isinstance(server.step("a", "agree", there=json.dumps(["a", "b", "c"])), Message)
     server.memory = before  # a server that makes silos forget gains nothing
     assert refused(server.step("a", "agree", there=json.dumps(["a", "b"])), "which would show too much")
-    assert refused(server.step("b", "agree", there=json.dumps(["b"])), "fewer silos than the threshold")
+    assert refused(server.step("b", "agree", there=json.dumps(["b"])), "too few silos sent an update")
     assert refused(server.step("b", "agree", there=json.dumps(["a", "c"])), "none of this round's")
     assert refused(server.step("b", "agree", there=json.dumps(["a", "b", "x"])), "none of this round's")
 
@@ -339,19 +338,68 @@ def test_nothing_is_shown_without_enough_signatures() -> None:
     assert refused(server.step("a", "open", there=there, proofs=forged), "too few silos signed")
     # a signature under one list opens no other, where silos would show what they must not
     fewer = json.dumps({"a": signed, "b": signed})
-    assert refused(server.step("a", "open", there=json.dumps(["a", "b"]), proofs=fewer), "too few silos signed")
+    assert refused(server.step("a", "open", there=json.dumps(["a", "b"]), proofs=fewer), "which would show too much")
+    assert refused(server.step("b", "open", there=json.dumps(["a", "b"]), proofs=fewer), "too few silos signed")
 
 
 def test_the_same_keys_mask_one_update_alone() -> None:
+    """Whatever differs: the model, or only how the silo trains."""
+    server = Steps()
+    assert all(isinstance(one, Message) for one in server.train(server.keys()).values())
+    kept = server.memory["a"][PART]
+    told = Message({MODEL: server.model + 1, f"{PART}.letters": kept["letters"]}, {f"{PART}.silos": kept["silos"]})
+    assert refused(server.ask("a", "train", told), "which would show too much")
+    server.host = Host(dataclasses.replace(tiny.plan(HOW), seed=1), server.people, vaults=server.host.vaults)
+    told.tensors[MODEL] = server.model
+    assert refused(server.ask("a", "train", told), "which would show too much")
+
+
+def test_a_silo_is_in_no_group_of_its_own() -> None:
     server = Steps()
     peers = server.keys()
-    assert all(isinstance(one, Message) for one in server.train(peers).values())
-    server.model = server.model + 1
-    told = Message({MODEL: server.model}, {})
-    kept = server.memory["a"][PART]
-    told.tensors[f"{PART}.letters"], told.numbers[f"{PART}.silos"] = kept["letters"], kept["silos"]
-    told.numbers[f"{PART}.weight"] = 1 / 3
-    assert refused(server.ask("a", "train", told), "which would show too much")
+    assert refused(server.step("a", "shares", peers=json.dumps({"a": peers["a"]})), "too few silos have keys")
+
+
+@pytest.mark.parametrize("names", [["a", "a", "a"], ["b", "a"], "abc", {"a": 1, "b": 2}, ["a", 2], 7])
+def test_a_list_of_silos_has_each_once(names: Any) -> None:
+    """A name that counted twice would stand in for a silo whose mask is then missing."""
+    server = Steps()
+    server.train(server.keys())
+    kept = server.memory["b"][PART]
+    told = Message({MODEL: server.model, f"{PART}.letters": kept["letters"]}, {f"{PART}.silos": json.dumps(names)})
+    assert refused(server.ask("b", "train", told), "a list of silos is none")
+    assert refused(server.step("a", "agree", there=json.dumps(names)), "a list of silos is none")
+
+
+def test_silos_that_were_told_different_things_give_no_sum() -> None:
+    """A server that sends one silo another model, to find out its update, finds noise."""
+
+    class Partial(Losing):
+        def ask(self, exchange: Exchange) -> Iterator[Reply]:
+            if exchange.kind == "train":
+                other = {name: message.copy() for name, message in exchange.messages.items()}
+                other["b"].tensors[MODEL] = other["b"].tensors[MODEL] + 1e-3
+                exchange = dataclasses.replace(exchange, messages=other)
+            return self.engine.ask(exchange)
+
+    history, _ = tiny.run(HOW, tiny.federation(), ONE, wrap=lambda engine: Partial(engine, set()))
+    plain, _ = tiny.run(HOW, tiny.federation(), ONE)
+    assert float((history.vector - plain.vector).abs().median()) > 1e6
+
+
+def test_sizes_are_signed_and_weigh_the_mean() -> None:
+    server = Steps()
+    told = {name: bytes.fromhex(text) for name, text in server.keys().items()}
+    assert [secure_sums.Public.read(told[name]).samples for name in "abc"] == [24, 18, 30]
+    assert secure_sums.weights(told, "ab", "samples") == {"a": 24 / 42, "b": 18 / 42}
+    assert secure_sums.weights(told, "ab", "uniform") == {"a": 0.5, "b": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("over", "count", "enough"), [(0.5, 3, 2), (0.5, 4, 3), (0.67, 4, 3), (0.67, 9, 7), (0.5, 1, 2)]
+)
+def test_how_many_silos_open_a_sum(over: float, count: int, enough: int) -> None:
+    assert secure_sums.Rule(PART, 32, 2, over).enough(count) == enough
 
 
 # ------------------------------------------------------------------------------------------------------- compositions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
-import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
 from fairsilo.deploy.settings import read_site
-from fairsilo.deploy.site import VAULT, Site
+from fairsilo.deploy.site import Site
 from fairsilo.deploy.vault import Credentials, SiteVault
 from fairsilo.errors import FairsiloError
+from fairsilo.methods.accounting import epsilon_of
 from test_serving import CutError, cut_at, results
 from tiny_sites import TRAINING, UNSEEN, Local, begun, served, simulated, write_site
 
@@ -93,30 +94,26 @@ def test_a_silo_stays_with_the_site_that_first_spoke_for_it(authority: Authority
 
 
 # ------------------------------------------------------------------------------------------------------- secrets
-def test_a_secret_is_made_once_and_is_the_sites_own(tmp_path: Path) -> None:
-    one, again, other = (SiteVault(tmp_path / place, "run", "a", None) for place in ("x", "x", "y"))
-    assert one.randomness("p", 40) == again.randomness("p", 40)
-    silo, run = SiteVault(tmp_path / "x", "run", "b", None), SiteVault(tmp_path / "x", "other", "a", None)
-    found = {vault.randomness("p", 40) for vault in (one, other, silo, run)} | {one.randomness("q", 40)}
-    assert len(found) == 5
-    assert stat.S_IMODE((tmp_path / "x" / "secret").stat().st_mode) == 0o600
-    (tmp_path / "x" / "secret").write_bytes(b"short")
-    with pytest.raises(FairsiloError, match="is not whole"):
-        SiteVault(tmp_path / "x", "run", "a", None)
-
-
-def test_what_is_settled_and_released_stays(tmp_path: Path) -> None:
+def test_randomness_is_new_each_time_and_what_is_settled_and_written_down_stays(tmp_path: Path) -> None:
     vault = SiteVault(tmp_path, "run", "a", None)
+    assert len({vault.randomness("p", 40) for _ in range(3)}) == 3
     assert vault.settle("list", "abc")
     assert vault.settle("list", "abc")
     again = SiteVault(tmp_path, "run", "a", None)
     assert not again.settle("list", "ab")
     assert again.settle("another list", "ab")
-    assert [again.released("dp", one) for one in ("r1", "r2", "r1", "r3")] == [1, 2, 2, 3]
-    assert SiteVault(tmp_path, "run", "b", None).released("dp", "r1") == 1
+    assert again.record("dp", "1") == ["1"]
+    assert again.record("dp", "1") == ["1", "1"]
+    assert SiteVault(tmp_path, "run", "a", None).record("dp", "2") == ["1", "1", "2"]
+    assert SiteVault(tmp_path, "run", "b", None).record("dp", "1") == ["1"]
+    assert SiteVault(tmp_path, "later", "a", None).record("dp", "1") == ["1"]
 
 
 # ------------------------------------------------------------------------------------------------------- runs
+def rounds(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+
+
 def signing_sites(folder: Path, authority: Authority) -> dict[str, Site]:
     names = (*TRAINING, UNSEEN)
     return {n: Site(read_site(write_site(folder / n, n), n), authority.credentials(n)) for n in names}
@@ -149,25 +146,16 @@ def test_a_site_with_a_foreign_certificate_stops_secure_sums(authority: Authorit
         served(begun(tmp_path / "there", "fedavg | secure-aggregation"), Local(sites))
 
 
-def test_noise_at_sites_is_secret_and_the_same_when_a_step_is_repeated(tmp_path: Path) -> None:
-    """So it is not that of a simulation, which the server could make itself, and two sites' differ."""
+def test_noise_at_sites_is_no_function_of_what_the_server_knows(tmp_path: Path) -> None:
+    """A step that is repeated, as after a kill of the server, is the kept answer, and costs nothing again."""
     how = "dp-updates(clip=1, noise=0.01)"
     simulated(tmp_path / "here", how, **SAME)
-    folders = []
-    for name in ("one", "two"):
-        sites = {n: Site(read_site(write_site(tmp_path / name / n, n), n)) for n in (*TRAINING, UNSEEN)}
-        folders.append(begun(tmp_path / f"run-{name}", how, **SAME))
-        if name == "two":
-            # the same secrets, and a server that stops in between
-            for site in (*TRAINING, UNSEEN):
-                path = tmp_path / name / site / "state" / VAULT
-                path.mkdir(parents=True)
-                (path / "secret").write_bytes((tmp_path / "one" / site / "state" / VAULT / "secret").read_bytes())
-            status = json.loads((folders[0] / "run.json").read_text())
-            own = json.loads((folders[1] / "run.json").read_text())
-            (folders[1] / "run.json").write_text(json.dumps({**own, "id": status["id"]}))
-            with pytest.raises(CutError):
-                served(folders[1], Local(sites), listener=cut_at("trained", 2))
-        served(folders[-1], Local(sites))
-    assert results(folders[0]) != results(tmp_path / "here")
-    assert results(folders[0]) == results(folders[1])
+    sites = {n: Site(read_site(write_site(tmp_path / n, n), n)) for n in (*TRAINING, UNSEEN)}
+    folder = begun(tmp_path / "run", how, **SAME)
+    with pytest.raises(CutError):
+        served(folder, Local(sites), listener=cut_at("trained", 2))
+    served(folder, Local(sites))
+    assert results(folder) != results(tmp_path / "here")
+    spent = [record["shown"]["dp-updates.epsilon"] for record in rounds(folder)]
+    wanted = [epsilon_of([(0.005, 1.0, number)], 1e-5) for number in (1, 2)]
+    assert [{f"{value:.9g}" for value in one.values()} for one in spent] == [{f"{value:.9g}"} for value in wanted]

@@ -130,7 +130,9 @@ def evaluate_silo(silo: Silo) -> Message:
 
 
 def probe_silo(silo: Silo) -> Message:
-    """Measure a candidate model on one split; nothing is kept."""
+    """Measure a candidate model on one split; nothing is kept. Who could ask at will could find out a gradient."""
+    if not any(one.exchange == "probe" for one in silo.method.declared):
+        raise ValueError(f"{silo.method.name} probes no models, and was asked to")
     silo.load(silo.message.tensors[MODEL])
     found = measure(silo, str(silo.message.numbers["split"]))
     return Message({}, {"loss": found.loss, "metric": found.metric, "samples": found.samples})

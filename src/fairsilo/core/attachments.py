@@ -22,7 +22,7 @@ Shape = str | tuple[int | str, ...]
 Sizes = Mapping[str, int | tuple[int, ...]]  # by name; some names stand for a whole shape
 NUMBER, SHARED, PARAMETERS, WIRE = "number", "shared", "parameters", "wire"
 _STRETCHES = (SHARED, PARAMETERS, WIRE)
-_DTYPES = ("model", "float", "float64", "int", "int64")
+_DTYPES = ("model", "float", "float64", "int", "int64", "uint8")
 _USES = ("silo", "mean", "sum")
 
 
@@ -38,7 +38,7 @@ class Sends:
             or a name: `classes`, `features`, `channels`, `height`, `width`, `synthetic`, `tally`, or one that the
             part's `sizes` gives; `input` and `prediction` stand for all sizes of what the network sees of a sample and
             of what it makes of it. A name without a size is free, and has one size within a reply.
-        dtype: `model`, the model's own; `float`, any floating point; `float64`; `int`, any whole numbers; `int64`.
+        dtype: `model`, the model's own; `float` and `int`, any of that kind; `float64`, `int64`, `uint8`.
         per: What the server uses: each silo's own (`silo`), or a `mean` or `sum` over the silos.
         exchange: The exchange that carries it: `train`, `share`, `probe`; anything else is outside the rounds.
         topic: Which question of a part's `share` exchanges it answers, where the part asks more than one.

@@ -105,19 +105,25 @@ class Method:
         noised, masked = self.doing("private-updates"), self.doing("masks-updates")
         for part in self.parts:
             for one in part.sends if part not in (*noised, *masked) else ():
-                if one.to != "server" or SHOWN in one.name:
-                    continue
-                what = one.words or "each silo's update"
-                if noised and one.name != MODEL:
+                what = one.words or ("a number for the report" if SHOWN in one.name else "each silo's update")
+                update = (one.name, one.exchange) == (MODEL, "train")
+                if noised and one.to == "server" and not update:
                     raise FairsiloError(
                         f"{self.name}: {noised[0].name!r} makes updates private, and {part.name!r} has silos send "
                         f"more: {what}; leave one of them out"
                     )
-                if masked and (one.per == "silo" or one.exchange != "train" or one.is_number):
+                hidden = one.per != "silo" and one.exchange == "train" and not one.is_number
+                if masked and one.to == "server" and not hidden and SHOWN not in one.name:
                     raise FairsiloError(
                         f"{self.name}: {masked[0].name!r} shows the server sums of updates alone, and {part.name!r} "
                         f"needs of single silos: {what}; leave one of them out"
                     )
+        for part in set(noised) & set(self.owners("train")):
+            for other in self.owners("criterion"):
+                raise FairsiloError(
+                    f"{self.name}: {part.name!r} needs the loss of every sample by itself, and {other.name!r} has "
+                    "another; leave one of them out"
+                )
 
     def _one(self, hook: str, does: str) -> None:
         owners = self.owners(hook)

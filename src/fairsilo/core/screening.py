@@ -102,7 +102,7 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int | str, ...], sizes: dict[str
 def _of_type(tensor: Tensor, dtype: str, layout: Layout) -> bool:
     if dtype == "model":
         return tensor.dtype == layout.dtype
-    exact = {"float64": torch.float64, "int64": torch.int64}
+    exact = {"float64": torch.float64, "int64": torch.int64, "uint8": torch.uint8}
     if dtype in exact:
         return tensor.dtype == exact[dtype]
     if dtype == "float":

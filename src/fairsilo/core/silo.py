@@ -19,7 +19,7 @@ from fairsilo.core.output import Output, as_output
 from fairsilo.core.pixels import Pixels
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.task import Task
-from fairsilo.core.vault import Vault
+from fairsilo.core.vault import Vault, seed_of
 from fairsilo.core.vectors import FlatModel
 
 Choice = Callable[[int], list[Tensor]]  # epoch -> which samples each of its batches has
@@ -110,10 +110,8 @@ class Silo:
         return digest([self.round, self.message])
 
     def secret(self, *purpose: object) -> bytes:
-        """32 bytes that nobody else can know, for one purpose of this answer.
-
-        They are others for every other request: the same noise on two updates would show their difference.
-        """
+        """32 bytes that nobody else can know, for one purpose of this answer, and others for any other answer: the same
+        noise on two updates would show their difference."""
         return self.vault.randomness("\x1f".join(map(str, (self.asked, *purpose))), 32)
 
     def load(self, sent: Tensor) -> None:
@@ -215,6 +213,8 @@ class Silo:
                 augmentation = {}
                 if self.augment != "none":
                     stream = self.stream(purpose, "augment", epoch, number)
+                    if chosen:  # who chooses samples in secret also changes them in secret
+                        stream = torch.Generator().manual_seed(seed_of(self.secret("augment", epoch, number)))
                     augmentation = self.task.draws(self.augment, len(indices), split.shape, stream)
                 extra = {
                     f"{part.name}.{key}": drawn

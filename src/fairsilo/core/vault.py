@@ -1,7 +1,7 @@
 """What is a silo's alone besides its data: randomness for noise and keys, a signature, and what was settled once.
 
-In a simulation all of it follows from the run's seed, so that a run can be repeated. At a site it comes from a secret
-that never leaves the machine: a server that knew the noise could take it away again.
+In a simulation all of it follows from the run's seed, so that a run can be repeated. At a site randomness comes from
+the machine: a server that knew the noise could take it away again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Vault(Protocol):
     """One silo's secrets."""
 
     def randomness(self, purpose: str, length: int) -> bytes:
-        """Bytes that nobody else can know; for the same purpose they are the same, so a repeated step is the same."""
+        """Bytes that nobody else can know. At a site they are new each time: an answer is computed once, and kept."""
         ...
 
     def sign(self, text: bytes) -> bytes:
@@ -37,8 +37,8 @@ class Vault(Protocol):
         """Fix a value for good, whatever the server makes this silo forget; False where another one is fixed."""
         ...
 
-    def released(self, what: str, identity: str) -> int:
-        """Note that something was computed to be sent; returns how many different ones were, as far as it is known."""
+    def record(self, what: str, line: str) -> list[str]:
+        """Write down that something was computed to be sent; returns all such lines, or none where none are kept."""
         ...
 
 
@@ -61,8 +61,8 @@ class Simulated:
     def settle(self, what: str, value: str) -> bool:
         return True
 
-    def released(self, what: str, identity: str) -> int:
-        return 0
+    def record(self, what: str, line: str) -> list[str]:
+        return []
 
     def _proof(self, silo: str, text: bytes) -> bytes:
         return stretched(f"{self.seed}\x1f{silo}".encode() + text, "proof", 32)
@@ -71,6 +71,11 @@ class Simulated:
 def stretched(secret: bytes, purpose: str, length: int) -> bytes:
     """As many bytes as are wanted from a secret, of a purpose's own (SHAKE-256)."""
     return hashlib.shake_256(len(secret).to_bytes(8, "big") + secret + purpose.encode()).digest(length)
+
+
+def seed_of(secret: bytes) -> int:
+    """For torch's generators, where little depends on nobody knowing it."""
+    return int.from_bytes(secret[:8], "big") >> 1
 
 
 def uniform(secret: bytes, count: int) -> NDArray[np.float64]:

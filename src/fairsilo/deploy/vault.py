@@ -1,4 +1,4 @@
-"""A site's secrets: what its silos' noise and keys are made of, its signature, and a record that is never undone."""
+"""What is a site's alone: randomness for its silos' noise and keys, its signature, and records that nobody undoes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from fairsilo.core.files import replacing
-from fairsilo.core.vault import stretched
 from fairsilo.errors import FairsiloError
 
 
@@ -64,12 +63,11 @@ class SiteVault:
     """
 
     def __init__(self, folder: Path, run: str, silo: str, credentials: Credentials | None) -> None:
-        self.run, self.silo, self.credentials = run, silo, credentials
+        self.credentials = credentials
         self.folder = folder / run / _hash(silo)
-        self._secret = _secret(folder / "secret")
 
     def randomness(self, purpose: str, length: int) -> bytes:
-        return stretched(self._secret, f"{self.run}\x1f{self.silo}\x1f{purpose}", length)
+        return os.urandom(length)
 
     def sign(self, text: bytes) -> bytes:
         if self.credentials is None:
@@ -87,11 +85,11 @@ class SiteVault:
             _write(found, value)
         return found.read_text(encoding="utf-8") == value
 
-    def released(self, what: str, identity: str) -> int:
-        folder = self.folder / "released" / _hash(what)
-        if not (folder / _hash(identity)).exists():
-            _write(folder / _hash(identity), "")
-        return len(list(folder.iterdir()))
+    def record(self, what: str, line: str) -> list[str]:
+        path = self.folder / "records" / _hash(what)
+        lines = [*(path.read_text(encoding="utf-8").splitlines() if path.exists() else ()), line]
+        _write(path, "\n".join(lines))
+        return lines
 
 
 def _hash(text: str) -> str:
@@ -102,22 +100,6 @@ def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as beside:
         beside.write_text(text, encoding="utf-8")
-
-
-def _secret(path: Path) -> bytes:
-    """32 random bytes, made once, that nobody but the site's own user can read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(os.urandom(32))
-            file.flush()
-            os.fsync(file.fileno())
-    except FileExistsError:
-        pass
-    found = path.read_bytes()
-    if len(found) != 32:
-        raise FairsiloError(f"{path} is not whole; without it noise and keys are no secret. Remove it to begin anew")
-    return found
 
 
 def _cryptography() -> tuple[Any, Any, Any, Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 import warnings
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from fairsilo.core.attachments import Sends
@@ -10,22 +13,17 @@ from fairsilo.core.messages import SHOWN, Message
 from fairsilo.core.silo import Silo
 from fairsilo.errors import FairsiloError
 
+Mechanism = tuple[float, float, int]  # noise in units of the sensitivity, share that is drawn at random, how often
 
-def epsilon_of(noise: float, rate: float, steps: int, delta: float) -> float:
-    """Epsilon of so many Gaussian mechanisms in a row (Renyi accountant).
 
-    Args:
-        noise: Standard deviation of the noise, in units of the bound.
-        rate: The share of what is protected that each one draws at random; 1: all of it.
-        steps: How many.
-        delta: The probability that the bound does not hold.
-    """
+def epsilon_of(mechanisms: Sequence[Mechanism], delta: float) -> float:
+    """Epsilon of Gaussian mechanisms one after another (Renyi accountant); delta is how likely it does not hold."""
     try:
         from opacus.accountants import RDPAccountant
     except ImportError as problem:
         raise FairsiloError("privacy is accounted for by Opacus: pip install 'fairsilo[privacy]'") from problem
     accountant: Any = RDPAccountant()  # type: ignore[no-untyped-call]
-    accountant.history = [(noise, rate, steps)]
+    accountant.history = list(mechanisms)
     with warnings.catch_warnings():  # far from the usual settings the bound is loose; it holds all the same
         warnings.filterwarnings("ignore", "Optimal order is")
         return float(accountant.get_epsilon(delta=delta))
@@ -52,17 +50,18 @@ def epsilon_of_part(name: str) -> Sends:
     return Sends(f"{name}{SHOWN}epsilon", optional="there is no noise", least=0)
 
 
-def account(part: Blurring, silo: Silo, update: Message, rate: float = 1.0, steps: int = 1) -> None:
-    """Count the update that is being made, of so many mechanisms at a rate, and tell what all of them have spent.
+def account(part: Blurring, silo: Silo, update: Message, noise: float, rate: float = 1.0, steps: int = 1) -> None:
+    """Write down the update that is being made, and tell what all of them have spent.
 
-    Updates that came too late to be used count too: the server has them. Where more would be spent than the silo
-    allows, it raises, and nothing is sent.
+    At a site every update that was ever computed counts, also one that came too late: the server may have it. Where
+    more would be spent than the budget, it raises, and nothing is sent.
     """
     kept = silo.memory.of(part)
-    kept["updates"] = max(kept.get("updates", 0) + 1, silo.vault.released(part.name, silo.asked))
-    if not part.noise:
-        return
-    epsilon = epsilon_of(part.noise, rate, kept["updates"] * steps, part.delta)
+    line = json.dumps([noise, rate, steps])
+    known = silo.vault.record(part.name, line) or [*str(kept.get("updates", "")).splitlines(), line]
+    kept["updates"] = "\n".join(known)
+    epsilon = epsilon_of([tuple(json.loads(one)) for one in known], part.delta) if part.noise else math.inf
     if part.budget and epsilon > part.budget:
         raise FairsiloError(f"{part.name}: epsilon would be {epsilon:.3g}, and the budget is {part.budget:g}")
-    update.numbers[epsilon_of_part(part.name).name] = epsilon
+    if part.noise:
+        update.numbers[epsilon_of_part(part.name).name] = epsilon

@@ -25,7 +25,7 @@ class NoisedUpdates(Part):
         formula="D_i <- D_i min(1, C / |D_i|) + N(0, (z C)^2)",
         sends=(epsilon_of_part("dp-updates"),),
         keeps=("how often it sent an update",),
-        protects="all data of a silo together",
+        protects="all data of a silo together, against any others in their place",
     )
     needs = frozenset({"no-batch-norm"})
     does = frozenset({"private-updates"})
@@ -36,7 +36,7 @@ class NoisedUpdates(Part):
     budget: float = setting(0.0, "epsilon beyond which nothing is sent; 0: no bound", low=0, rare="once spent")
 
     def finish(self, silo: Silo, update: Message) -> None:
-        account(self, silo, update)
+        account(self, silo, update, self.noise / 2)  # other data may turn a cut update round: 2 C apart
 
     def outgoing(self, silo: Silo, update: Message) -> None:
         change = update.tensors[MODEL][: silo.model.layout.wire.floats]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings
@@ -12,7 +13,7 @@ from fairsilo.core.messages import Message
 from fairsilo.core.optimizers import kept_optimizer
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
-from fairsilo.core.vault import normal
+from fairsilo.core.vault import normal, seed_of
 from fairsilo.core.vectors import Layout
 from fairsilo.fields import setting
 from fairsilo.methods.accounting import account, epsilon_of_part
@@ -52,6 +53,7 @@ class PrivateSteps(Part):
         require_plain_draws(self.name, training)
 
     def train(self, silo: Silo) -> Tensor:
+        torch.manual_seed(seed_of(silo.secret(self.name, "dropout")))
         with sample_gradients(silo) as gradients, kept_optimizer(silo) as optimizer:
 
             def step(silo: Silo, batch: Batch) -> Tensor:
@@ -63,4 +65,5 @@ class PrivateSteps(Part):
             return follow(silo, optimizer, silo.batches(chosen=lambda epoch: poisson(silo, epoch)), step)
 
     def finish(self, silo: Silo, update: Message) -> None:
-        account(self, silo, update, min(1.0, silo.training.batch_size / len(silo.data.train)), silo.steps)
+        rate = min(1.0, silo.training.batch_size / len(silo.data.train))
+        account(self, silo, update, self.noise, rate, silo.steps)

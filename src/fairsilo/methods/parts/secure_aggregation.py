@@ -18,7 +18,7 @@ from fairsilo.fields import setting
 from fairsilo.methods import secure_sums as steps
 
 _NAME = "secure-aggregation"
-_sends = partial(Sends, dtype="int", exchange="share", least=0)
+_sends = partial(Sends, dtype="uint8", exchange="share")
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,6 @@ class SecureAggregation(Part):
         formula="y_i = x_i + PRG(b_i) + sum_{j>i} PRG(s_ij) - sum_{j<i} PRG(s_ij) mod 2^64",
         sends=(
             _sends(f"{_NAME}.keys", "public keys of the round", ("signed",), topic=steps.KEYS),
-            _sends(f"{_NAME}.samples", topic=steps.KEYS, least=1),
             _sends(f"{_NAME}.shares", "sealed shares of its keys", ("silos", "letter"), topic=steps.SHARES),
             _sends(f"{_NAME}.agreed", "its signature under who sent", ("proof",), topic=steps.AGREE),
             _sends(f"{_NAME}.opened", "shares that open the sum", ("silos", "share"), topic=steps.OPEN),
@@ -40,16 +39,21 @@ class SecureAggregation(Part):
     )
     does = frozenset({"masks-updates"})
 
-    bits: int = setting(32, "of fixed point behind the point", low=8, high=40, rare="by rounding alone")
+    bits: int = setting(32, "of fixed point behind the point", low=8, high=32, rare="by rounding alone")
     least: int = setting(2, "fewest silos whose sum is computed", low=2, rare="with fewer silos")
+    over: float = setting(
+        0.5, "a sum needs more than this share of the silos", low=0.5, high=0.99, rare="when silos go"
+    )
+
+    @property
+    def rule(self) -> steps.Rule:
+        return steps.Rule(self.name, self.bits, self.least, self.over)
 
     def assemble(self, server: Server, silos: list[str]) -> list[str]:
         uniform = server.method.weighting(server.training.weighting) == "uniform"
         if not uniform and any((one.name, one.per) == (MODEL, "sum") for one in server.method.declared):
-            raise FairsiloError(
-                f"{server.method.name} needs a sum in which all silos count alike: train.weighting=auto"
-            )
-        server.facts[self.name] = session = steps.begun(self.name, server, silos, self.least)
+            raise FairsiloError(f"{server.method.name} needs sums in which silos count alike: train.weighting=auto")
+        server.facts[self.name] = session = steps.begun(self.rule, server, silos)
         return session.silos
 
     def broadcast(self, server: Server, silo: str, message: Message) -> Message:
@@ -57,13 +61,13 @@ class SecureAggregation(Part):
         return message
 
     def share(self, silo: Silo, message: Message) -> Message:
-        return steps.answer(self.name, silo, message)
+        return steps.answer(self.rule, silo, message)
 
     def finish(self, silo: Silo, update: Message) -> None:
-        steps.remember(self.name, silo)
+        steps.remember(self.rule, silo)
 
     def outgoing(self, silo: Silo, update: Message) -> None:
-        steps.mask(self.name, silo, update, self.bits)
+        steps.mask(self.rule, silo, update)
 
     def unmask(self, server: Server, silos: list[str], sums: dict[str, Tensor]) -> dict[str, Tensor]:
-        return steps.opened(self.name, server, server.facts[self.name], silos, sums, self.bits)
+        return steps.opened(self.rule, server, server.facts[self.name], silos, sums)
