@@ -248,7 +248,7 @@ def screened(how: str, *rows: list[float]) -> tuple[str, dict[str, str]]:
 def test_an_update_far_from_the_median_does_not_count() -> None:
     """The median is (1, 0, 0, 0), the distances are 1, 1 and 3: three times the middle one is as far as may be."""
     rows = [[0.0, 0, 0, 0, 0, 0], [2.0, 0, 0, 0, 0, 0], [1.0, 3, 0, 0, 0, 0]]
-    assert screened("median-screen", *rows) == ("abc", {})
+    assert screened("median-screen(times=3)", *rows) == ("abc", {})
     found, why = screened("median-screen(times=2.9)", *rows)
     assert found == "ab"
     assert why == {"c": "its update is 3 from the median, and 2.9 is allowed"}

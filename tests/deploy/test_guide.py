@@ -116,6 +116,10 @@ def operated(terminal: Terminal, site: subprocess.Popen[str], folder: Path) -> b
     terminal.words["north.request.zip"] = "site/renewal/north.request.zip"
     assert "site/renewal/north.request.zip" in terminal.type("fairsilo site renew")
     terminal.type("fairsilo federation approve north.request.zip --renew")
+    log, end = folder / "federation" / "logs" / "server.log", time.monotonic() + 60
+    while "received from north: invalid auth token signature" not in log.read_text() and time.monotonic() < end:
+        time.sleep(0.5)
+    assert time.monotonic() < end  # whoever was logged in is no more
     take = "fairsilo site join --signed north.signed.zip --fingerprint SHA256:..."
     assert "the site of site runs; stop it before it takes a new certificate" in _tried(terminal, take)
     site.send_signal(signal.SIGTERM)

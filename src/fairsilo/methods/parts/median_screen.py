@@ -1,7 +1,8 @@
 """Screening by the median (after Yin et al., 2018). Differs from FedAvg by leaving out updates far from most others.
 
 Against silos that are broken or hostile, and fewer than half. A silo whose data are unlike all others' looks the same
-from here: `times` says how unlike it may be.
+from here: `times` says how unlike it may be. Honest silos of uneven federations were up to 5.5 times as far as the
+middle one; the default leaves room.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class MedianScreen(Part):
     )
     needs = frozenset({"shared-tensors"})
 
-    times: float = setting(3.0, HELP, low=1, rare="where one is far away")
+    times: float = setting(10.0, HELP, low=1, rare="where one is far away")
 
     def collect(self, server: Server, updates: Updates) -> Updates:
         """A silo that is left out is not told, and goes on with what it keeps for itself."""
