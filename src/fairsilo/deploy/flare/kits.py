@@ -98,13 +98,13 @@ def renew(folder: Path) -> None:
 def _make_own(folder: Path, profile: Profile, place: str, target: Path) -> None:
     """A kit of the server's or the administrator's, whose request is signed at once."""
     address = {"fed_learn_port": profile.port, "admin_port": profile.port}
-    participant = {
+    people: dict[str, dict[str, Any]] = {
         "server": {"name": profile.host, "type": "server", "org": "server", **address},
         "admin": {"name": ADMIN, "type": "admin", "org": "server", "role": "lead"},
-    }[place]
+    }
     with tempfile.TemporaryDirectory(dir=folder) as work:
         described, asked = Path(work) / "participant.yml", Path(work) / "request"
-        _write_participant(described, profile.name, participant)
+        _write_participant(described, profile.name, people[place])
         _nvflare(folder, "cert", "request", "-p", str(described), "--out", str(asked))
         (request,) = asked.glob("*.request.zip")
         signed = _sign(folder, profile, request, Path(work) / f"{place}{SIGNED}")
