@@ -12,6 +12,7 @@ from fairsilo.core.needs import NEEDS
 from fairsilo.data import datasets
 from fairsilo.data.about import About
 from fairsilo.methods.catalogue import CATALOGUE, Entry
+from fairsilo.methods.parts.no_sharing import NoSharing
 from fairsilo.models.registry import own_models, suited
 from fairsilo.report.tables import counted, written
 from fairsilo.tasks import classify, regress, segment
@@ -25,6 +26,7 @@ TASKS = Path("docs") / "tasks"
 SETTINGS = Path("docs") / "settings.md"
 MODELS = Path("docs") / "models.md"
 README = Path("README.md")
+THREATS = Path("docs") / "threats.md"
 BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
 GENERATED = (
     "<!-- written by docs/generate.py from the catalogue; change src/fairsilo/methods.py or the part instead -->"
@@ -125,8 +127,9 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     pages |= {DATA / f"{name}.md": data_page(name, datasets.about(name)) for name in datasets.names()}
     pages |= {TASKS / f"{name}.md": task_page(name) for name in TASK_WORDS}
     pages |= {PAGES / "README.md": index(found), DATA / "README.md": data_index()}
-    readme = (root / README).read_text(encoding="utf-8")
-    return {**pages, MODELS: models_page(), SETTINGS: settings_page(), README: with_table(readme, found)}
+    marked = {README: readme_table(found), THREATS: threats_table()}
+    pages |= {page: with_table(page, (root / page).read_text(encoding="utf-8"), made) for page, made in marked.items()}
+    return {**pages, MODELS: models_page(), SETTINGS: settings_page()}
 
 
 def stale(root: Path = ROOT) -> list[str]:
@@ -394,17 +397,40 @@ def index(descriptions: Iterable[Mapping[str, Any]]) -> str:
     return _joined(["# Methods", GENERATED, about, table(["name", "idea", "results about", "paper"], rows)])
 
 
-# ------------------------------------------------------------------------------------------------------ the README
-def with_table(readme: str, descriptions: Iterable[Mapping[str, Any]]) -> str:
-    """The README with the table between its marks written anew."""
-    before, begin, rest = readme.partition(BEGIN)
+# ------------------------------------------------------------------------------------ pages with a table of methods
+def with_table(page: Path, text: str, made: str) -> str:
+    """A page with the table between its marks written anew."""
+    before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"README.md must hold {BEGIN} and {END} around the table of methods")
+        raise ValueError(f"{page} must hold {BEGIN} and {END} around the table of methods")
+    return f"{before}{BEGIN}\n{made}\n{END}{after}"
+
+
+def readme_table(descriptions: Iterable[Mapping[str, Any]]) -> str:
     rows = [
         [f"[`{one['name']}`]({PAGES.as_posix()}/{one['name']}.md)", one["idea"], one["paper"]] for one in descriptions
     ]
-    return f"{before}{BEGIN}\n{table(['name', 'idea', 'paper'], rows)}\n{END}{after}"
+    return table(["name", "idea", "paper"], rows)
+
+
+def threats_table() -> str:
+    """What each method reveals to whom, under any of its settings."""
+    head = ["method", "the server needs of each silo", "of all silos together", "other silos get", "stays at the silo"]
+    return table(head, [revealed(entry) for entry in CATALOGUE.values()])
+
+
+def revealed(entry: Entry) -> list[str]:
+    """A row of that table, from what the parts declare."""
+    sent = [one for part in entry.parts for one in part.about.sends]
+    single = any(one.is_single_update for one in sent)
+    update = [] if NoSharing in entry.parts else ["its update"]
+    alone = [*(update if single else ()), *(one.words for one in sent if one.to != "silos" and one.per == "silo")]
+    together = [*(() if single else update), *(one.words for one in sent if one.to != "silos" and one.per != "silo")]
+    others = [one.words for one in sent if one.to != "server"]
+    stays = [text for part in entry.parts for text in part.about.keeps if "at the silo" in text]
+    cells = ("; ".join(dict.fromkeys(filter(None, words))) for words in (alone, together, others, stays))
+    return [f"[`{entry.name}`](methods/{entry.name}.md)", *(cell or "-" for cell in cells)]
 
 
 def table(head: list[str], rows: Iterable[Iterable[str]]) -> str:

@@ -162,6 +162,18 @@ def test_a_run_names_what_its_settings_send_and_the_page_all_that_may_be_sent() 
     assert len(method("ga").sends) == 1  # four numbers, said once
 
 
+def test_what_other_silos_get_is_declared() -> None:
+    """Whoever adds to what the server sends says so; FedAG sends every silo its own model back."""
+    parts = {part for entry in CATALOGUE.values() for part in entry.parts}
+    adds = {
+        part.name
+        for part in parts
+        if any(getattr(part, hook) is not getattr(Part, hook) for hook in ("broadcast", "accompany", "equip"))
+    }
+    says = {part.name for part in parts if any(one.to != "server" for one in part.about.sends)}
+    assert adds - {"domain-adapters"} == says
+
+
 def test_unknown_words_in_a_declaration_are_an_error() -> None:
     for wrong in ({"shape": "model"}, {"dtype": "float32"}, {"per": "everybody"}, {"to": "all"}):
         with pytest.raises(TypeError, match="attachment 'x'"):

@@ -98,7 +98,8 @@ def test_the_command_of_a_page_is_understood(name: str) -> None:
 
 def test_writing_repairs_and_removes(tmp_path: Path) -> None:
     (tmp_path / "docs" / "methods").mkdir(parents=True)
-    (tmp_path / "README.md").write_text(f"before\n{generate.BEGIN}\nold\n{generate.END}\nafter\n")
+    for page in ("README.md", "docs/threats.md"):
+        (tmp_path / page).write_text(f"before\n{generate.BEGIN}\nold\n{generate.END}\nafter\n")
     (tmp_path / "docs" / "methods" / "gone.md").write_text("a method that is no more\n")
     stale = generate.stale(tmp_path)
     assert {"README.md", "docs/methods/gone.md", "docs/methods/fedavg.md", "docs/methods/README.md"} <= set(stale)
@@ -113,7 +114,23 @@ def test_writing_repairs_and_removes(tmp_path: Path) -> None:
 
 def test_a_readme_without_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="must hold <!-- methods -->"):
-        generate.with_table("nothing here", [])
+        generate.with_table(generate.README, "nothing here", "")
+
+
+def test_the_threat_model_has_a_row_for_each_method() -> None:
+    """What the server needs of single silos is what keeps a method from secure aggregation."""
+    rows = {name: generate.revealed(CATALOGUE[name])[1:] for name in CATALOGUE}
+    assert rows["fedavg"] == ["-", "its update", "-", "-"]
+    assert rows["local"] == ["-", "-", "-", "its model at the silo"]
+    assert rows["scaffold"][1].startswith("its update; the change of its control variate")
+    assert rows["scaffold"][2:] == ["to each silo the mean of the control variates", "control variate c_i at the silo"]
+    assert rows["fedmix"][0] == rows["fedmix"][2] != "-"
+    assert rows["vit-central"][0] == "all data, to one place"
+    for name, entry in CATALOGUE.items():
+        if entry.make().secure_aggregation:
+            assert rows[name][0] == "-" or name == "fedmtl"  # which needs models with its regularizer only
+        else:
+            assert rows[name][0] != "-"
 
 
 def test_values_are_written_as_they_are_given() -> None:

@@ -231,3 +231,55 @@ def test_a_given_bound_holds_for_all() -> None:
     assert found == [[1, 0, 0, 0, 0, 0], [0, 1.5, 0, 0, 0, 0], [0, 0, 0, 1.5, 0, 0]]
     with pytest.raises(FairsiloError, match="neither bound nor times, so that it would do nothing"):
         method("norm-bound(times=0)")
+
+
+# -------------------------------------------------------------------------------------------- screening by the median
+def screened(how: str, *rows: list[float]) -> tuple[str, dict[str, str]]:
+    """The silos, of a, b, c and so on, whose updates (four parameters, two statistics) count, and why others do not."""
+    given, names = Given(how), tuple("abcdef"[: len(rows)])
+    messages = [Message({}, {"samples": number}) for number in range(len(rows))]
+    updates = Updates(names, f64(*rows), torch.arange(len(rows)).double(), messages, LAYOUT)
+    found = method(how).parts[0].collect(given.server, updates)
+    assert found.deltas.tolist() == [row for name, row in zip(names, rows, strict=True) if name in found.silos]
+    assert found.samples.tolist() == found.numbers("samples").tolist()
+    return "".join(found.silos), given.server.left_out
+
+
+def test_an_update_far_from_the_median_does_not_count() -> None:
+    """The median is (1, 0, 0, 0), the distances are 1, 1 and 3: three times the middle one is as far as may be."""
+    rows = [[0.0, 0, 0, 0, 0, 0], [2.0, 0, 0, 0, 0, 0], [1.0, 3, 0, 0, 0, 0]]
+    assert screened("median-screen(times=3)", *rows) == ("abc", {})
+    found, why = screened("median-screen(times=2.9)", *rows)
+    assert found == "ab"
+    assert why == {"c": "its update is 3 from the median, and 2.9 is allowed"}
+
+
+def test_the_median_of_four_lies_between_the_two_in_the_middle() -> None:
+    """Of 0, 2, 4 and 10 it is 3; of the distances 3, 1, 1 and 7 it is 2."""
+    rows = [[value, 0.0, 0, 0, 0, 0] for value in (0.0, 2.0, 4.0, 10.0)]
+    assert screened("median-screen(times=3.5)", *rows)[0] == "abcd"
+    assert screened("median-screen(times=3.4)", *rows)[0] == "abc"
+
+
+def test_statistics_far_from_the_median_are_enough() -> None:
+    """Distances of the statistics are 1, 1 and 1e9; of the parameters all are as far as may be."""
+    rows = [[1.0, 0, 0, 0, 1, 0], [1.0, 0, 0, 0, 0, 1], [1.0, 0, 0, 0, 0, 1e9]]
+    found, why = screened("median-screen", *rows)
+    assert found == "ab"
+    assert why["c"].startswith("its statistics vector is 1e+09 from the median")
+
+
+def test_two_updates_are_not_screened() -> None:
+    assert screened("median-screen", [0.0, 0, 0, 0, 0, 0], [1e9, 0, 0, 0, 0, 0])[0] == "ab"
+
+
+def test_an_update_that_does_not_count_moves_nothing_and_is_a_failure_of_its_silo() -> None:
+    loop = tiny.run("median-screen(times=1)", tiny.federation())[1]
+    for record in loop.history.rounds:
+        left_out = [one["silo"] for one in record["failures"] if one["kind"] == "screened"]
+        assert len(left_out) == 1  # of three distances two are not above the one in the middle
+        assert sorted([*record["counted"], *left_out]) == ["a", "b", "c"]
+        assert set(record["weights"]) == set(record["counted"])
+    given = Given("median-screen(times=1)")
+    moved = given.close(a=[0.0, 0, 0, 0], b=[2.0, 0, 0, 0], c=[1.0, 3, 0, 0])
+    assert moved.tolist() == [1, 0, 0, 0, 0, 0]

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fairsilo.config import experiment
-from fairsilo.deploy.flare import kits
-from fairsilo.deploy.flare.machines import Kept, Session, job_processes, server_command, site_command
+from fairsilo.deploy.flare import administration, attendance, kits
+from fairsilo.deploy.flare.machines import Kept, Session, job_processes
 from fairsilo.deploy.flare.supervisor import Supervisor, submit
 from tiny_sites import TRAINING, UNSEEN, settings, write_site
 
@@ -38,11 +38,8 @@ class System:
             request = kits.request(self.site(name), "trial", name)
             kits.install(self.site(name), kits.approve(self.folder, request), self.fingerprint)
             write_site(self.site(name), name)
-        self.server = Kept(server_command(self.folder), self.folder / "server", self.folder / "logs" / "server.log")
-        self.sites = {
-            name: Kept(site_command(self.site(name)), self.kit(name), self.site(name) / "logs" / "site.log")
-            for name in NAMES
-        }
+        self.server = self.finding(administration.server_of(self.folder))
+        self.sites = {name: self.finding(attendance.site_of(self.site(name)), name) for name in NAMES}
         self.away: set[str] = set()  # sites that nobody starts
         self.session = Session(self.folder)
         self.said: list[str] = []
@@ -53,6 +50,16 @@ class System:
 
     def kit(self, name: str) -> Path:
         return self.site(name) / "kit"
+
+    def finding(self, process: Kept, site: str = "server") -> Kept:
+        """A process whose jobs find packages that a test puts into `packages`, of everybody or of a site alone."""
+        folders = (
+            self.root / "packages",
+            self.root / "packages-at" / site,
+            *os.environ.get("PYTHONPATH", "").split(":"),
+        )
+        process.more["PYTHONPATH"] = ":".join(str(one) for one in folders if str(one))
+        return process
 
     def tend(self) -> None:
         for one in (self.server, *(kept for name, kept in self.sites.items() if name not in self.away)):
@@ -97,6 +104,17 @@ class System:
         finally:
             over.set()
             thread.join(10)
+
+    def connected(self, sites: int = len(NAMES), seconds: float = 60.0) -> None:
+        """Wait until so many sites are there."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.tend()
+            found = self.session.system()
+            if found is not None and len(found.sites) == sites:
+                return
+            time.sleep(0.3)
+        raise TimeoutError(self.said)
 
     # ------------------------------------------------------------------------------------------------------- harm
     def kill_job(self, name: str) -> None:

@@ -95,19 +95,51 @@ def test_every_command_of_the_guide(terminal: Terminal, tmp_path: Path) -> None:
     assert "would be sent: small-cnn: a change of the model each round" in said
     terminal.leave_running("fairsilo site start")
     terminal.type("fairsilo federation submit EXPERIMENT.yaml")
-    run = tmp_path / "federation" / "runs" / "fedavg-seed0"
-    end = time.monotonic() + 120
-    while not (run / "report.html").exists() and time.monotonic() < end:
-        time.sleep(0.5)
-    assert json.loads((run / "run.json").read_text())["status"] == "finished"
+    assert finished(tmp_path / "federation" / "runs" / "fedavg-seed0")
     status = terminal.type("fairsilo federation status")
     assert re.search(r"north\s*│\s*yes", status)
     assert re.search(r"fedavg-seed0\s*│\s*finished\s*│\s*2\s*│\s*north", status)
     assert '"kind": "end"' in terminal.type("fairsilo federation logs RUN")
     terminal.type("fairsilo federation stop")
-    terminal.running[0].wait(60)
-    assert terminal.running[0].returncode == 0
+    server, site = terminal.running
+    assert server.wait(60) == 0
+    assert operated(terminal, site, tmp_path)
     assert set(terminal.typed) == set(commands()) - {"fairsilo federation demo"}
+
+
+def operated(terminal: Terminal, site: subprocess.Popen[str], folder: Path) -> bool:
+    """The section on operations: new certificates for all, a run with them, and the site removed."""
+    before = {path: path.read_bytes() for path in folder.glob("*/*/startup/*.crt")}
+    assert len(before) == 3
+    terminal.type("fairsilo federation renew")
+    terminal.leave_running("fairsilo federation start --sites 3")
+    terminal.words["north.request.zip"] = "site/renewal/north.request.zip"
+    assert "site/renewal/north.request.zip" in terminal.type("fairsilo site renew")
+    terminal.type("fairsilo federation approve north.request.zip --renew")
+    log, end = folder / "federation" / "logs" / "server.log", time.monotonic() + 60
+    while "received from north: invalid auth token signature" not in log.read_text() and time.monotonic() < end:
+        time.sleep(0.5)
+    assert time.monotonic() < end  # whoever was logged in is no more
+    take = "fairsilo site join --signed north.signed.zip --fingerprint SHA256:..."
+    assert "the site of site runs; stop it before it takes a new certificate" in _tried(terminal, take)
+    site.send_signal(signal.SIGTERM)
+    assert site.wait(60) == 0
+    terminal.type(take)
+    assert not any(path.read_bytes() == content for path, content in before.items())
+    terminal.leave_running("fairsilo site start")
+    terminal.type("fairsilo federation submit EXPERIMENT.yaml")
+    assert finished(folder / "federation" / "runs" / "fedavg-seed0-2")
+    terminal.type("fairsilo federation remove north")
+    assert re.search(r"north\s*│\s*removed", terminal.type("fairsilo federation status"))
+    return True
+
+
+def finished(run: Path, seconds: float = 120.0) -> bool:
+    """Whether a run comes to its end, its report included."""
+    end = time.monotonic() + seconds
+    while not (run / "report.html").exists() and time.monotonic() < end:
+        time.sleep(0.5)
+    return bool(json.loads((run / "run.json").read_text())["status"] == "finished")
 
 
 def _tried(terminal: Terminal, line: str) -> str:

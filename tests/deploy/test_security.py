@@ -24,14 +24,8 @@ pytestmark = [pytest.mark.deploy, pytest.mark.filterwarnings("default")]
 
 @pytest.fixture(scope="module")
 def up(system: System) -> System:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        system.tend()
-        found = system.session.system()
-        if found is not None and len(found.sites) == 4:
-            return system
-        time.sleep(0.3)
-    raise TimeoutError(system.said)
+    system.connected()
+    return system
 
 
 @pytest.fixture(scope="module")
@@ -142,18 +136,8 @@ def changed(job: Path, name: str, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def all_connected(up: System) -> None:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        up.tend()
-        found = up.session.system()
-        if found is not None and len(found.sites) == 4:
-            return
-        time.sleep(0.3)
-
-
 def test_a_job_that_names_another_class_does_not_run(up: System, tmp_path: Path) -> None:
-    all_connected(up)
+    up.connected()
     job = write_job(tmp_path / "job", "none")
     mark = tmp_path / "was-here"
     executor = {"path": "subprocess.Popen", "args": {"args": ["touch", str(mark)]}}
@@ -163,7 +147,7 @@ def test_a_job_that_names_another_class_does_not_run(up: System, tmp_path: Path)
 
 
 def test_a_job_with_code_does_not_run(up: System, tmp_path: Path) -> None:
-    all_connected(up)
+    up.connected()
     job = write_job(tmp_path / "job", "none")
     mark = tmp_path / "was-here"
     code = job / "app" / "custom" / "fairsilo_more.py"

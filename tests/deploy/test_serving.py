@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from safetensors.torch import load_file
 from fairsilo.core.messages import Failure
 from fairsilo.deploy.remote import Asked, PauseError
 from fairsilo.deploy.site import Site
-from fairsilo.engine.events import Event
+from fairsilo.engine.events import Event, silent
+from fairsilo.errors import QuorumError
 from tiny_sites import TRAIN, TRAINING, Local, begun, served, settings_for, simulated, simulated_without, sites_in
 
 
@@ -125,6 +127,49 @@ def test_a_site_that_is_away_is_left_out_and_comes_back(tmp_path: Path) -> None:
     served(run, Local(sites_in(tmp_path / "sites")))
     counted = [json.loads(line)["counted"] for line in (run / "rounds.jsonl").read_text().splitlines()]
     assert counted == [[*TRAINING], ["print", "sketch"], ["print", "sketch"], [*TRAINING]]
+
+
+def copied_at(number: int, what: Path, to: Path, then: Callable[[Event], None]) -> Callable[[Event], None]:
+    """A backup, taken when a round was saved."""
+
+    def listener(event: Event) -> None:
+        if (event.kind, event.round) == ("saved", number):
+            shutil.copytree(what, to)
+        then(event)
+
+    return listener
+
+
+@pytest.mark.parametrize("number", [2, 1, pytest.param(0, marks=pytest.mark.slow)])
+def test_a_site_goes_on_with_the_state_that_was_restored(number: int, tmp_path: Path) -> None:
+    """From a copy of the last round, of an older one, or without any; an older state is named."""
+    rounds = {"train": {**TRAIN, "rounds": 3}}
+    run, state = begun(tmp_path / "there", "scaffold", **rounds), tmp_path / "sites" / "scan" / "state"
+    channel = Local(sites_in(tmp_path / "sites"))
+    with pytest.raises(CutError):
+        served(run, channel, listener=copied_at(number, state, tmp_path / "copy", cut_at("opened", 3)))
+    channel.close()
+    shutil.rmtree(state)
+    if number:
+        shutil.copytree(tmp_path / "copy", state)
+    told: list[str] = []
+    served(run, Local(sites_in(tmp_path / "sites")), listener=lambda event: told.append(event.text))
+    simulated(tmp_path / "here", "scaffold", **rounds)
+    named = f"silo 'scan' goes on from what it kept after round {number}" in told
+    assert (named, results(run) == results(tmp_path / "here")) == (number < 2, number == 2)
+
+
+def test_a_server_restored_from_a_copy_that_is_too_old_does_not_go_on(tmp_path: Path) -> None:
+    """Sites keep the last two rounds. What they have is of later ones, so that they would train from another state."""
+    rounds = {"train": {**TRAIN, "rounds": 4}}
+    run, sites = begun(tmp_path / "there", "scaffold", **rounds), tmp_path / "sites"
+    channel = Local(sites_in(sites))
+    served(run, channel, listener=copied_at(1, run, tmp_path / "copy", silent))
+    channel.close()
+    told: list[str] = []
+    with pytest.raises(QuorumError, match="0 of 3 silos gave a usable update"):
+        served(tmp_path / "copy", Local(sites_in(sites)), listener=lambda event: told.append(event.text))
+    assert "site 'scan' takes no part: what its silos kept does not fit the run's checkpoint" in told
 
 
 def test_an_attempt_ends_at_a_round_when_a_site_is_back(tmp_path: Path) -> None:

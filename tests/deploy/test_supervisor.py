@@ -140,6 +140,23 @@ def test_a_job_is_ended_when_its_run_is_withdrawn(run: Path) -> None:
     assert (found, fake.aborted, fake.jobs) == (FAILED, "job-1", 1)
 
 
+def test_a_job_that_does_not_end_with_its_attempt_is_ended(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FLARE waits long for a site that was removed."""
+    monkeypatch.setattr(supervisor, "ENDING", 0.01)
+    fake = Fake(run, ended(FINISHED))
+    fake.ended = False
+    found = Supervisor(run.parents[1], fake, lambda: None, lambda _: None).see_through(run)  # type: ignore[arg-type]
+    assert (found, fake.aborted, fake.jobs) == (FINISHED, "job-1", 1)
+
+
+def test_a_job_is_given_time_to_end_with_its_attempt(run: Path) -> None:
+    fake = Fake(run, ended(FINISHED))
+    statuses = iter(("RUNNING", "RUNNING", "FINISHED:COMPLETED"))
+    fake.status = lambda _: next(statuses)  # type: ignore[method-assign]
+    found = Supervisor(run.parents[1], fake, lambda: None, lambda _: None).see_through(run)  # type: ignore[arg-type]
+    assert (found, hasattr(fake, "aborted")) == (FINISHED, False)
+
+
 def test_a_run_can_be_withdrawn(run: Path) -> None:
     folder = run.parents[1]
     administration.withdraw(folder, "first")

@@ -236,14 +236,19 @@ class Billion(Local):
 
 
 def test_an_update_a_billion_times_too_long_moves_the_model_no_further_than_others(tmp_path: Path) -> None:
-    """With `norm-bound` the run is worth something; without, its first model is not."""
-    losses = {}
-    for how in ("fedavg", "fedavg | norm-bound"):
+    """With `norm-bound` or `median-screen` the run is worth something; without, its first model is not."""
+    losses, records = {}, {}
+    for how in ("fedavg", "fedavg | norm-bound", "fedavg | median-screen"):
         once = {"train": {**TRAIN, "rounds": 1}}
         run = begun(tmp_path / how.replace(" | ", "-"), how, **once)
         served(run, Billion(sites_in(tmp_path / "sites")))
         rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         losses[how] = max((row["loss"] for row in rows if row["model"] == "global"), default=float("inf"))
-        (record,) = (json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines())
+        (records[how],) = (json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines())
     assert losses["fedavg | norm-bound"] < 10 < losses["fedavg"]
-    assert any("the update of scan was cut from length" in note for note in record["notes"])
+    assert losses["fedavg | median-screen"] < 10
+    notes = records["fedavg | norm-bound"]["notes"]
+    assert any("the update of scan was cut from length" in note for note in notes)
+    assert records["fedavg | median-screen"]["counted"] == ["print", "sketch"]
+    (failure,) = records["fedavg | median-screen"]["failures"]
+    assert (failure["silo"], failure["kind"]) == ("scan", "screened")

@@ -352,6 +352,8 @@ def test_one_silo_and_equal_silos_give_fedavg(how: str, shape, people: Federatio
         ("fedavg-ft(tuning_epochs=0)", "samples"),
         ("fedprox-ft(tuning_epochs=0, mu=0)", "samples"),
         ("faa(warmup=99)", "uniform"),
+        ("norm-bound(times=1e9)", "samples"),
+        ("median-screen(times=1e9)", "samples"),
     ],
 )
 def test_limits_are_fedavg(how: str, weighting: str, people: Federation) -> None:

@@ -37,7 +37,7 @@ def join(
             raise FairsiloError(
                 "to become a member: fairsilo site join --signed NAME.signed.zip --fingerprint SHA256:..."
             )
-        found = kits.install(folder, signed, fingerprint)
+        found = attendance.take(folder, signed, fingerprint)
         written = attendance.write_template(folder, found)
         say(f"site {found} has joined; say in {written} where its data are, then: fairsilo site check")
         return
@@ -46,6 +46,17 @@ def join(
     request = kits.request(folder, federation, name)
     say(f"send to the federation's administrator: {request}")
     say(f"the private key stays in {request.parent}")
+
+
+@site.command()
+def renew(folder: Folder = HERE) -> None:
+    """Ask for a new certificate, with a new key; the present one serves until the new package is taken."""
+    needed()
+    from fairsilo.deploy.flare import kits
+
+    request = kits.renewal(folder)
+    say(f"send to the federation's administrator: {request}")
+    say("with what comes back: stop the site, fairsilo site join --signed ..., start it again")
 
 
 @site.command()

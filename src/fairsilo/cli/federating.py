@@ -60,14 +60,38 @@ def invite(site: Annotated[str, typer.Argument(help="of the site")], folder: Fol
 
 @federation.command()
 def approve(
-    request: Annotated[Path, typer.Argument(help="NAME.request.zip, as a site sent it")], folder: Folder = HERE
+    request: Annotated[Path, typer.Argument(help="NAME.request.zip, as a site sent it")],
+    renew: Annotated[bool, typer.Option("--renew", help="in the place of the certificate that the site has")] = False,
+    folder: Folder = HERE,
 ) -> None:
     """Sign a site's request, after you made sure who sent it."""
     needed()
     from fairsilo.deploy.flare import kits
 
-    signed = kits.approve(folder, request)
+    signed = kits.approve(folder, request, renew)
     say(f"send back to {kits.requested_name(request)}: {signed}")
+    if renew:
+        say("its old certificate opens no connection from now on")
+
+
+@federation.command()
+def remove(site: Annotated[str, typer.Argument(help="of the site")], folder: Folder = HERE) -> None:
+    """Shut a site out for good, or until a new request of its is approved."""
+    needed()
+    from fairsilo.deploy.flare import kits
+
+    kits.remove(folder, site)
+    say(f"{site} is no member any more: its certificate no longer lets it in, and a run under way goes on without it")
+
+
+@federation.command()
+def renew(folder: Folder = HERE) -> None:
+    """New certificates for the server and the administrator, while the server is stopped."""
+    needed()
+    from fairsilo.deploy.flare import administration
+
+    administration.renew_own(folder)
+    say("server and administrator have new keys; sites that were connected log in again when they are started again")
 
 
 @federation.command()

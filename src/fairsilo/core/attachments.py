@@ -24,6 +24,7 @@ NUMBER, SHARED, PARAMETERS, WIRE = "number", "shared", "parameters", "wire"
 _STRETCHES = (SHARED, PARAMETERS, WIRE)
 _DTYPES = ("model", "float", "float64", "int", "int64", "uint8")
 _USES = ("silo", "mean", "sum")
+_RECEIVERS = ("server", "everybody", "silos")
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Sends:
         exchange: The exchange that carries it: `train`, `share`, `probe`; anything else is outside the rounds.
         topic: Which question of a part's `share` exchanges it answers, where the part asks more than one.
         optional: When it may be missing, in words; empty where it never may.
-        to: `server`, or `silos` for what the server sends on.
+        to: `server`; `everybody` where the server sends it on as it is; `silos` for what the server makes and sends.
         least: The smallest value that it may have.
     """
 
@@ -60,7 +61,7 @@ class Sends:
 
     def __post_init__(self) -> None:
         known = isinstance(self.shape, tuple) or self.shape in (NUMBER, *_STRETCHES)
-        if not known or self.dtype not in _DTYPES or self.per not in _USES or self.to not in ("server", "silos"):
+        if not known or self.dtype not in _DTYPES or self.per not in _USES or self.to not in _RECEIVERS:
             raise TypeError(f"attachment {self.name!r}: {self.shape!r}, {self.dtype!r}, {self.per!r} or {self.to!r}")
 
     @property
@@ -136,7 +137,7 @@ def expected(kind: str, asked: Message, parts: Sequence[Declaring], task: Task |
     for part in parts:
         if kind == "train" or (kind == "share" and asked.numbers.get("part") == part.name):
             topic = asked.numbers.get("topic", "")
-            mine = (one for one in part.sends if one.exchange == kind and one.to == "server")
+            mine = (one for one in part.sends if one.exchange == kind and one.to != "silos")
             own = [one for one in mine if one.topic == topic and one.name not in known]
             groups += [(one,) for one in own]
             known |= {one.name for one in own}

@@ -36,7 +36,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a silo gave no usable answer: `error`, `timeout`, `lost`, `malformed` or `not finite`."""
+    """Why a silo gave no usable answer: `error`, `timeout`, `lost`, `malformed`, `not finite`, `screened`."""
 
     kind: str
     detail: str = ""

@@ -192,7 +192,7 @@ class Method:
     @property
     def declared(self) -> tuple[Sends, ...]:
         """What silos send to the server for the parts, with these settings."""
-        return tuple(one for part in self.parts for one in part.sends if one.to == "server")
+        return tuple(one for part in self.parts for one in part.sends if one.to != "silos")
 
     @property
     def secure_aggregation(self) -> bool:

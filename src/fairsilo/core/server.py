@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +50,14 @@ class Updates:
             direction[self.layout.shared :].div_(total)
         return direction
 
+    def without(self, names: Container[str]) -> Updates:
+        """The same less some silos'."""
+        kept = [row for row, silo in enumerate(self.silos) if silo not in names]
+        if len(kept) == len(self):
+            return self
+        silos, messages = tuple(self.silos[row] for row in kept), [self.messages[row] for row in kept]
+        return Updates(silos, self.deltas[kept], self.samples[kept], messages, self.layout)
+
     def __len__(self) -> int:
         return len(self.silos)
 
@@ -72,6 +80,7 @@ class Server:
     memory: Memory = field(default_factory=Memory)
     facts: dict[str, Any] = field(default_factory=dict)  # found in this round, for other parts
     notes: list[str] = field(default_factory=list)  # said in the log with the round
+    left_out: dict[str, str] = field(default_factory=dict)  # silo -> why a part does not let its update count
     weights: dict[str, float] = field(default_factory=dict)  # of the round's aggregation, for the report
     received: dict[str, Tensor] = field(default_factory=dict)  # means and sums of declared attachments, for `step`
     own_model: FlatModel | None = None  # the server's own network, where the method has one

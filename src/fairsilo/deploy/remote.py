@@ -12,6 +12,7 @@ from fairsilo.deploy.site import FAILED, REASONS
 from fairsilo.engine.host import REMEMBERED
 from fairsilo.errors import StoppedError
 
+NOWHERE = ""  # in the place of a site
 LOST = Failure("lost", "its site is not connected")
 Asked = tuple[str, wire.Payload]  # a site, and what it is asked
 
@@ -36,6 +37,7 @@ class Remote:
         sites: Silo -> site.
         deadline: Seconds after which an answer is given up; None: there is no deadline.
         pause: Asked before each round; a sentence where the attempt should end here.
+        note: Told, in a sentence, which silos do not go on as they were.
     """
 
     def __init__(
@@ -44,9 +46,9 @@ class Remote:
         sites: Mapping[str, str],
         deadline: float | None = None,
         pause: Callable[[], str] = lambda: "",
+        note: Callable[[str], object] = lambda _: None,
     ) -> None:
-        self.channel, self.sites, self.deadline, self.pause = channel, dict(sites), deadline, pause
-        self.notes: list[str] = []
+        self.channel, self.sites, self.deadline, self.pause, self.note = channel, dict(sites), deadline, pause, note
         self._left_out: dict[str, int] = {}  # silo -> the exchange of this round from which on it does not count
         self._unheard: dict[str, list[dict[str, Any]]] = {}  # site -> ends of rounds that it may not know of
 
@@ -94,12 +96,13 @@ class Remote:
     def restore(self, round_: int) -> None:
         self._left_out, self._unheard = {}, {}
         for site, told in sorted(self._all("restore", {"round": round_}).items()):
-            behind = {
-                silo: taken
-                for silo, taken in _rounds_in(told).items()
-                if silo in self.sites and self.sites[silo] == site and taken < round_
-            }
-            self.notes += [f"silo {silo!r} goes on from what it kept after round {at}" for silo, at in behind.items()]
+            if FAILED in told:  # it would go on from another state than the run's
+                self.sites = {silo: NOWHERE if at == site else at for silo, at in self.sites.items()}
+                if told[FAILED] in REASONS:  # who is not there is named with every exchange
+                    self.note(f"site {site!r} takes no part: {why(told[FAILED])}")
+            for silo, taken in _rounds_in(told).items():
+                if self.sites.get(silo) == site and taken < round_:
+                    self.note(f"silo {silo!r} goes on from what it kept after round {taken}")
 
     def close(self) -> None:
         """The channel belongs to the caller."""

@@ -16,7 +16,7 @@ from fairsilo.core.roster import Member, Roster
 from fairsilo.deploy import wire
 from fairsilo.deploy.attempts import PAUSE
 from fairsilo.deploy.brief import Brief
-from fairsilo.deploy.remote import Channel, Remote, heard, why
+from fairsilo.deploy.remote import NOWHERE, Channel, Remote, heard, why
 from fairsilo.deploy.site import FAILED
 from fairsilo.engine.events import Callback, Event, guarded
 from fairsilo.errors import FairsiloError, StoppedError
@@ -27,7 +27,6 @@ from fairsilo.runs.running import Course, Page, conduct, refuse_others, status_o
 from fairsilo.runs.setup import fingerprint, plan_of, read_experiment, resolved, server_data_of
 
 SITES, VERSIONS = "sites.json", "versions.json"  # of a run folder: silo -> site; site -> version of fairsilo
-NOWHERE = ""  # in the place of a site
 LONGEST = 600.0  # seconds that a site may take to read its data
 
 
@@ -61,14 +60,17 @@ def serve(folder: Path, channel: Channel, sites: Iterable[str], listener: Callba
         experiment = read_experiment(folder, trust=True)  # who may submit a run may name what the server has installed
         refuse_elsewhere(experiment)
         told = guarded(listener)
+
+        def note(text: str) -> None:
+            told(Event("note", 0, experiment.train.rounds, text=text))
+
         found, absent, versions = join(channel, sites, Brief.of(experiment))
         RunFolder(folder).write_json(VERSIONS, versions)
         for site, reason in sorted(absent.items()):
-            told(Event("note", 0, experiment.train.rounds, text=f"site {site!r} takes no part: {why(reason)}"))
+            note(f"site {site!r} takes no part: {why(reason)}")
         roster, places, changed = agreed(folder, experiment, found)
         for silo in changed:
-            text = f"silo {silo!r} takes no part: its site, its domain or its samples are not those the run began with"
-            told(Event("note", 0, experiment.train.rounds, text=text))
+            note(f"silo {silo!r} takes no part: its site, its domain or its samples are not those the run began with")
         experiment = resolved(experiment, roster)
         RunFolder(folder).write_text("config.yaml", yaml.safe_dump(as_dict(experiment), sort_keys=False))
         every = dataclasses.replace(experiment.engine, checkpoint_every=1)  # sites commit after every round
@@ -78,10 +80,10 @@ def serve(folder: Path, channel: Channel, sites: Iterable[str], listener: Callba
             raise FairsiloError(f"{plan.method.name} needs all data in one place, which sites do not give away")
         status = status_of(folder)
         refuse_others(folder, status, fingerprint(plan, roster))
-        engine = Remote(channel, places, experiment.engine.timeout, lambda: _pause(folder))
+        engine = Remote(channel, places, experiment.engine.timeout, lambda: _pause(folder), note)
         fresh = RunFolder(folder).read_checkpoint() is None
         for site, reason in sorted(engine.begin(str(status["id"]), plan.as_text(), fresh).items()):
-            told(Event("note", 0, experiment.train.rounds, text=f"site {site!r} takes no part: {why(reason)}"))
+            note(f"site {site!r} takes no part: {why(reason)}")
         start = start_of(plan.model) if isinstance(plan.model, str) else ""
         course = Course(
             plan,

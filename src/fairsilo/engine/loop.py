@@ -138,7 +138,7 @@ class Loop:
     def _round(self, number: int) -> None:
         server, begun = self.server, time.perf_counter()
         server.round, self._number = number, 0
-        server.facts, server.notes, server.weights = {}, [], {}
+        server.facts, server.notes, server.left_out, server.weights = {}, [], {}, {}
         before = server.memory["run"] if number == 1 else {}
         self._exchanges, self._failures = list(before.get("exchanges", ())), list(before.get("failures", ()))
         last = number == server.rounds
@@ -162,6 +162,9 @@ class Loop:
         self._tell("closed", number)
         if len(counted) < quorum:
             raise QuorumError(self._below_quorum(number, len(counted), len(participants), quorum))
+        for silo, why in server.left_out.items():
+            self._failed(silo, "train", Failure("screened", why))
+        counted = [silo for silo in counted if silo not in server.left_out]
         if last:
             conclude(server)  # before the evaluation: results are about the model that is saved
         if evaluated:
@@ -226,10 +229,7 @@ class Loop:
         for reply in screened(kind, messages, _expected(exchange, self.engine.ask(exchange)), self.server):
             answer = reply.answer
             if isinstance(answer, Failure):
-                self._failures.append(
-                    {"silo": reply.silo, "exchange": kind, "kind": answer.kind, "detail": answer.detail}
-                )
-                self._tell("failed", self.server.round, reply.silo, text=f"{answer.kind}: {answer.detail}")
+                self._failed(reply.silo, kind, answer)
             else:
                 record["answered"] += 1
                 record["bytes_up"] += answer.bytes
@@ -241,6 +241,10 @@ class Loop:
         self._exchanges.append({**record, "seconds": time.perf_counter() - begun})
         if kind == "train":
             self._tell("trained", self.server.round)
+
+    def _failed(self, silo: str, kind: str, failure: Failure) -> None:
+        self._failures.append({"silo": silo, "exchange": kind, "kind": failure.kind, "detail": failure.detail})
+        self._tell("failed", self.server.round, silo, text=f"{failure.kind}: {failure.detail}")
 
     def _watched(
         self,

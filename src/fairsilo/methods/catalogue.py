@@ -35,6 +35,7 @@ from fairsilo.methods.parts.local_head import LocalHead
 from fairsilo.methods.parts.local_norms import LocalNorms
 from fairsilo.methods.parts.low_rank import LowRank
 from fairsilo.methods.parts.mean_mixing import MeanMixing
+from fairsilo.methods.parts.median_screen import MedianScreen
 from fairsilo.methods.parts.meta_learning import MetaLearning
 from fairsilo.methods.parts.minimax_weights import MinimaxWeights
 from fairsilo.methods.parts.model_contrast import ModelContrast
@@ -387,6 +388,7 @@ ENTRIES = (
         "Updates travel under masks: the server sees their sum alone.",
         (SecureAggregation,),
     ),
+    Entry("median-screen", "Median screening", "Updates far from the median of all do not count.", (MedianScreen,)),
 )
 CATALOGUE = {entry.name: entry for entry in ENTRIES}
 

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from fairsilo.core.attachments import Sizes
 
+PLANE = ("channels", "rows", "columns")  # the shape of such a window's amplitudes, by the names of `window_sizes`
+
 
 def amplitude(images: Tensor) -> Tensor:
     """|FFT| over the last two dimensions, the zero frequency in the middle."""

@@ -14,7 +14,7 @@ def sites_table(sites: Sequence[Mapping[str, Any]]) -> Table:
     for column in ("site", "connected", "last seen", "fairsilo"):
         drawn.add_column(column)
     for one in sites:
-        connected = "yes" if one["connected"] else "no"
+        connected = "removed" if one["removed"] else "yes" if one["connected"] else "no"
         drawn.add_row(escape(one["site"]), connected, one["last_seen"] or "-", one["version"] or "-")
     return drawn
 

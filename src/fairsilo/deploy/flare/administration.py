@@ -15,7 +15,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fairsilo.deploy.attempts import FAILED, WITHDRAWN, outcome_of, write_outcome
-from fairsilo.deploy.flare.kits import Profile
+from fairsilo.deploy.flare.kits import Profile, lock_server, members, removed, renew
 from fairsilo.deploy.flare.machines import FRUGAL, Kept, Session, server_command
 from fairsilo.deploy.flare.supervisor import POLL, Supervisor, waiting
 from fairsilo.deploy.serving import SITES, VERSIONS
@@ -26,6 +26,7 @@ LOCK = ".start.lock"
 
 
 def server_of(folder: Path) -> Kept:
+    lock_server(folder)
     return Kept(server_command(folder), folder / "server", folder / "logs" / "server.log", FRUGAL)
 
 
@@ -67,6 +68,13 @@ def started(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def renew_own(folder: Path) -> None:
+    """New certificates of the server and the administrator, while neither is in use."""
+    Profile.read(folder)
+    with started(folder):
+        renew(folder)
+
+
 def _owner(folder: Path) -> int | None:
     try:
         return int((folder / ".pid").read_text())
@@ -105,8 +113,8 @@ def run_folder(folder: Path, run: str) -> Path:
 
 # -------------------------------------------------------------------------------------------------------------- status
 def sites_of(folder: Path, session: Session) -> list[dict[str, Any]]:
-    """Approved sites: whether they are connected, when they were last heard of, with which version they last joined."""
-    approved = sorted(path.name.removesuffix(".signed.zip") for path in (folder / "approved").glob("*.signed.zip"))
+    """Members, and sites that were: connected or not, when last heard of, with which version they last joined."""
+    gone = removed(folder)
     found = session.system()
     moment = datetime.datetime.fromtimestamp
     seen = {name: moment(at).isoformat(" ", "seconds") for name, at in (found.heard if found else {}).items()}
@@ -114,8 +122,14 @@ def sites_of(folder: Path, session: Session) -> list[dict[str, Any]]:
     for path in sorted((folder / "runs").glob(f"*/{VERSIONS}"), key=lambda one: one.stat().st_mtime):
         versions |= json.loads(path.read_text(encoding="utf-8"))
     return [
-        {"site": name, "connected": name in seen, "last_seen": seen.get(name), "version": versions.get(name)}
-        for name in sorted({*approved, *seen})
+        {
+            "site": name,
+            "connected": name in seen,
+            "removed": name in gone,
+            "last_seen": seen.get(name),
+            "version": versions.get(name),
+        }
+        for name in sorted({*members(folder), *gone, *seen})
     ]
 
 

@@ -18,8 +18,8 @@ from fairsilo.config import Experiment
 from fairsilo.core.messages import MODEL
 from fairsilo.core.roster import Member, Roster
 from fairsilo.deploy.brief import Brief
-from fairsilo.deploy.flare.kits import site_name
-from fairsilo.deploy.flare.machines import Kept, site_command
+from fairsilo.deploy.flare.kits import install, site_name
+from fairsilo.deploy.flare.machines import Kept, job_processes, site_command
 from fairsilo.deploy.reading import read_silo
 from fairsilo.deploy.settings import EVALUATES, SiteSettings, read_site
 from fairsilo.errors import FairsiloError
@@ -42,6 +42,13 @@ def write_template(folder: Path, site: str) -> Path:
     if not path.exists():
         path.write_text(TEMPLATE.format(site=site), encoding="utf-8")
     return path
+
+
+def take(folder: Path, signed: Path, fingerprint: str) -> str:
+    """Become a member by a signed package, or take a new certificate; returns the site's name."""
+    if job_processes(folder / "kit"):
+        raise FairsiloError(f"the site of {folder} runs; stop it before it takes a new certificate")
+    return install(folder, signed, fingerprint)
 
 
 def site_of(folder: Path) -> Kept:

@@ -4,9 +4,10 @@ The federation's folder (at the server) and a site's folder:
 
     federation.yaml          site.yaml
     ca/                      request/        the key, the certificate request, and NAME.request.zip
-    server/ admin/           kit/            what `install` makes of NAME.signed.zip
-    approved/                state/
-    runs/                    logs/
+    server/ admin/           renewal/        the same for a new certificate, until the site has it
+    approved/ removed/       kit/            what `install` makes of NAME.signed.zip
+    runs/ logs/              state/ logs/
+    flare/                   flare/          what FLARE keeps for itself
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ from typing import Any
 import yaml
 
 from fairsilo.config import read_yaml
-from fairsilo.errors import FairsiloError
+from fairsilo.errors import FairsiloError, near
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,61}")
 PROFILE, ADMIN = "federation.yaml", "admin@fairsilo.org"
+OWN = ("server", "admin")  # kits that are made where the authority is
 RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate")  # all but code and shells
 ALLOWED = ["fairsilo.deploy.flare."]  # the only classes that a job may name
+APPROVED, REMOVED, SIGNED = "approved", "removed", ".signed.zip"  # packages of sites that are members, and that were
+GATE = {"id": "gate", "path": "fairsilo.deploy.flare.gate.Gate", "args": {}}
 
 
 @dataclass(frozen=True)
@@ -68,38 +72,91 @@ def init(folder: Path, profile: Profile) -> str:
         raise FairsiloError(f"{folder} is not empty; a federation needs a folder of its own")
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    work = folder / ".work"
-    work.mkdir()
-    _write_profile(work / "profile.yml", profile)
-    _nvflare(folder, "cert", "init", "--profile", str(work / "profile.yml"), "-o", str(folder / "ca"))
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        described = Path(work) / "profile.yml"
+        _write_profile(described, profile)
+        _nvflare(folder, "cert", "init", "--profile", str(described), "-o", str(folder / "ca"))
     (folder / "ca" / "rootCA.key").chmod(0o600)
-    address = {"fed_learn_port": profile.port, "admin_port": profile.port}
-    people = (
-        ("server", {"name": profile.host, "type": "server", "org": "server", **address}),
-        ("admin", {"name": ADMIN, "type": "admin", "org": "server", "role": "lead"}),
-    )
-    for place, participant in people:
-        _write_participant(work / f"{place}.yml", profile.name, participant)
-        _nvflare(folder, "cert", "request", "-p", str(work / f"{place}.yml"), "--out", str(work / place))
-        (request,) = (work / place).glob("*.request.zip")
-        signed = _sign(folder, profile, request, work / f"{place}.signed.zip")
-        _package(folder, signed, work / place, fingerprint(folder), folder / place)
-    _lock_server(folder)
+    for place in OWN:
+        _make_own(folder, profile, place, folder / place)
+    lock_server(folder)
     (folder / "runs").mkdir()
     (folder / PROFILE).write_text(yaml.safe_dump(asdict(profile), sort_keys=False), encoding="utf-8")
-    shutil.rmtree(work)
     return fingerprint(folder)
 
 
-def approve(folder: Path, request: Path) -> Path:
-    """Sign a site's request; returns what goes back to the site."""
+def renew(folder: Path) -> None:
+    """New keys and certificates of the server and the administrator; who was logged in has to log in again."""
+    profile = Profile.read(folder)
+    for place in OWN:
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            _make_own(folder, profile, place, Path(work) / place)
+            shutil.rmtree(folder / place / "startup")
+            (Path(work) / place / "startup").rename(folder / place / "startup")
+
+
+def _make_own(folder: Path, profile: Profile, place: str, target: Path) -> None:
+    """A kit of the server's or the administrator's, whose request is signed at once."""
+    address = {"fed_learn_port": profile.port, "admin_port": profile.port}
+    people: dict[str, dict[str, Any]] = {
+        "server": {"name": profile.host, "type": "server", "org": "server", **address},
+        "admin": {"name": ADMIN, "type": "admin", "org": "server", "role": "lead"},
+    }
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        described, asked = Path(work) / "participant.yml", Path(work) / "request"
+        _write_participant(described, profile.name, people[place])
+        _nvflare(folder, "cert", "request", "-p", str(described), "--out", str(asked))
+        (request,) = asked.glob("*.request.zip")
+        signed = _sign(folder, profile, request, Path(work) / f"{place}{SIGNED}")
+        _package(folder, signed, asked, fingerprint(folder), target)
+
+
+def members(folder: Path) -> dict[str, Path]:
+    """Sites that may connect, with the package that was signed last for each."""
+    return _packages(folder / APPROVED)
+
+
+def removed(folder: Path) -> dict[str, Path]:
+    """Sites that were members."""
+    return {site: path for site, path in _packages(folder / REMOVED).items() if site not in members(folder)}
+
+
+def _packages(place: Path) -> dict[str, Path]:
+    return {path.name.removesuffix(SIGNED): path for path in sorted(place.glob(f"*{SIGNED}"))}
+
+
+def approve(folder: Path, request: Path, renews: bool = False) -> Path:
+    """Sign a site's request; returns what goes back to the site.
+
+    Args:
+        folder: The federation's.
+        request: As the site sent it.
+        renews: It takes the place of the certificate that the site has.
+    """
     profile = Profile.read(folder)
     site = requested_name(request)
-    target = folder / "approved" / f"{site}.signed.zip"
-    if target.exists():
-        raise FairsiloError(f"{site} was approved before; to sign it anew, first remove {target}")
+    if renews != (site in members(folder)):
+        raise FairsiloError(
+            f"{site} is no member, so that there is nothing to renew; leave --renew out"
+            if renews
+            else f"{site} is a member; --renew signs this request in the place of the certificate that it has"
+        )
+    target = folder / APPROVED / f"{site}{SIGNED}"
     target.parent.mkdir(exist_ok=True)
-    return _sign(folder, profile, request, target)
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        _sign(folder, profile, request, Path(work) / target.name).replace(target)
+    (folder / REMOVED / target.name).unlink(missing_ok=True)
+    return target
+
+
+def remove(folder: Path, site: str) -> None:
+    """A site is no member any more; the gate tells FLARE when anybody gives a sign of life."""
+    Profile.read(folder)
+    found = members(folder)
+    if site not in found:
+        raise FairsiloError(f"{site!r} is no member{near(site, found)}")
+    (folder / REMOVED).mkdir(exist_ok=True)
+    found[site].replace(folder / REMOVED / found[site].name)
 
 
 def requested_name(request: Path) -> str:
@@ -132,9 +189,18 @@ def request(folder: Path, federation: str, site: str) -> Path:
     """Make a site's key and its request to join; returns the file that goes to the federation's administrator."""
     checked_name(site, "the site's name")
     checked_name(federation, "the federation's name")
-    place = folder / "request"
+    return _ask(folder, folder / "request", federation, site)
+
+
+def renewal(folder: Path) -> Path:
+    """As `request`, for a member: a new key, beside the one that is in use until the new package is taken."""
+    site, content = site_name(folder), _described(folder)
+    return _ask(folder, folder / "renewal", str(content["servers"][0]["name"]), site)
+
+
+def _ask(folder: Path, place: Path, federation: str, site: str) -> Path:
     if place.exists():
-        raise FairsiloError(f"{place} exists: this site has asked to join before; remove it to ask anew")
+        raise FairsiloError(f"{place} exists: this site has asked before; remove it to ask anew")
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     described = folder / ".participant.yml"
@@ -146,19 +212,36 @@ def request(folder: Path, federation: str, site: str) -> Path:
 
 
 def install(folder: Path, signed: Path, expected: str) -> str:
-    """Take the signed package, check whose it is, lock the kit down; returns the site's name."""
-    if (folder / "kit").exists():
-        raise FairsiloError(f"{folder / 'kit'} exists: this site has joined; remove it to join anew")
-    _package(folder, signed, folder / "request", expected, folder / "kit")
-    _lock_site(folder / "kit")
+    """Take the signed package, check whose it is, lock the kit down; returns the site's name.
+
+    The answer to a renewal takes the place of the kit, and the old key is deleted. The site must not run meanwhile.
+    """
+    kit, asked, renewed = (folder / name for name in ("kit", "request", "renewal"))
+    if not asked.exists() and not renewed.exists():
+        raise FairsiloError(f"{folder} has made no request: `fairsilo site join NAME --federation FEDERATION`")
+    if kit.exists() and not renewed.exists():
+        raise FairsiloError(f"{kit} exists: this site has joined; `fairsilo site renew` asks for a new certificate")
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        made = Path(work) / "kit"
+        _package(folder, signed, renewed if renewed.exists() else asked, expected, made)
+        _lock_site(made)
+        shutil.rmtree(kit, ignore_errors=True)
+        made.rename(kit)
+    if renewed.exists():
+        shutil.rmtree(asked, ignore_errors=True)
+        renewed.rename(asked)
     return site_name(folder)
 
 
 def site_name(folder: Path) -> str:
+    return str(_described(folder)["client"]["fqsn"])
+
+
+def _described(folder: Path) -> dict[str, Any]:
     path = folder / "kit" / "startup" / "fed_client.json"
     if not path.exists():
         raise FairsiloError(f"{folder} has not joined a federation: it has no kit; `fairsilo site join`")
-    return str(json.loads(path.read_text(encoding="utf-8"))["client"]["fqsn"])
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 # ----------------------------------------------------------------------------------------------------------- lock-down
@@ -171,9 +254,13 @@ def _lock_site(kit: Path) -> None:
     _forbid_code(kit)
 
 
-def _lock_server(folder: Path) -> None:
-    """As a site; and FLARE's stores inside the federation's folder, not in one that all users share."""
+def lock_server(folder: Path) -> None:
+    """As a site; a gate; and FLARE's stores inside the federation's folder, not in one that all users share.
+
+    FLARE wants whole paths of them: this is done at every start, so that a folder may be moved, or restored elsewhere.
+    """
     kit = folder / "server"
+    (folder / "flare").mkdir(exist_ok=True)
     resources = _resources(kit)
     resources |= {"class_allow_list": ALLOWED}
     resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(
@@ -183,7 +270,8 @@ def _lock_server(folder: Path) -> None:
     for one in resources["components"]:
         if one["id"] == "job_manager":
             one["args"]["uri_root"] = str(folder.resolve() / "flare" / "jobs")
-    resources["components"] = [one for one in resources["components"] if one["id"] != "log_receiver"]
+    kept = [one for one in resources["components"] if one["id"] != "log_receiver"]
+    resources["components"] = [*kept, GATE]
     _write_json(kit / "local" / "resources.json", resources)
     _forbid_code(kit)
 

@@ -23,6 +23,7 @@ from nvflare.apis.signal import Signal
 from fairsilo.core.messages import Failure
 from fairsilo.deploy.attempts import FAILED, FEW, FINISHED, PAUSED, write_outcome, write_present
 from fairsilo.deploy.flare.codec import PING, register
+from fairsilo.deploy.flare.kits import members
 from fairsilo.deploy.remote import Asked, PauseError
 from fairsilo.deploy.serving import TooFewError, serve
 from fairsilo.engine.events import Event
@@ -98,6 +99,10 @@ class FlareChannel:
         self.sites: tuple[str, ...] = tuple(sorted(client.name for client in self.engine.get_clients()))
         self._note_present()
 
+    def _drop_removed(self) -> None:
+        """FLARE does not tell a job under way that the administrator removed a site."""
+        self.controller.lost |= set(self.sites) - set(members(self.folder.parents[1]))
+
     def _note_present(self) -> None:
         self._noted = frozenset(self.controller.lost)
         write_present(self.folder, set(self.sites) - self._noted)
@@ -105,6 +110,7 @@ class FlareChannel:
     def call(self, step: str, asked: Mapping[str, Asked], seconds: float | None) -> Iterator[tuple[str, object]]:
         arrived: queue.SimpleQueue[tuple[str, object]] = queue.SimpleQueue()
         tasks: dict[str, tuple[str, Task | None]] = {}
+        self._drop_removed()
         for key, (site, content) in asked.items():
             if site not in self.sites or site in self.controller.lost:
                 arrived.put((key, Failure("lost", "its site is not connected")))
@@ -126,6 +132,7 @@ class FlareChannel:
                         self._note_present()
                     now = time.monotonic()
                     if now - asked_at > PATIENCE:
+                        self._drop_removed()
                         self._ping({site for site, _ in tasks.values()}, missed)
                         asked_at = now
                     yield from self._given_up(tasks, end is not None and now > end, seconds)

@@ -33,6 +33,9 @@ POLL = 0.3  # seconds
 MOST = 5  # attempts in a row that end without a further round
 PATIENCE = 60.0  # seconds that a run which has begun waits for all of its sites
 WAIT = 10.0  # seconds before another attempt where too few sites were there
+ENDING = (
+    15.0  # seconds for a job to end after its attempt did; FLARE waits much longer for what a site says that is gone
+)
 
 
 def submit(folder: Path, experiment: Experiment, name: str | None = None) -> Path:
@@ -124,20 +127,23 @@ class Supervisor:
             self._wait(WAIT, stop)
             return
         self.say(f"{run.name}: job {job} over {', '.join(system.sites)}")
+        done: float | None = None  # when the attempt was
         while not stop():
             self._wait(POLL, stop)
             self.tend()
             status = self.session.status(job)
             if status is not None and status.startswith("FINISHED"):
                 return
-            if outcome_of(run).get("message") == WITHDRAWN:
+            outcome, now = outcome_of(run), time.monotonic()
+            done = done or (now if outcome else None)
+            if outcome.get("message") == WITHDRAWN or (done and now - done > ENDING):
                 break
-            now = self.session.system()
-            if now is not None and now.since != system.since:
+            found = self.session.system()
+            if found is not None and found.since != system.since:
                 self.say(f"{run.name}: the server was started anew, and its job is lost")
                 return
-            if now is not None:
-                self._call_back(run, now)
+            if found is not None:
+                self._call_back(run, found)
         self.session.abort(job)
 
     def _call_back(self, run: Path, system: System) -> None:

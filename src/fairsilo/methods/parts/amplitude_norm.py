@@ -19,9 +19,10 @@ from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
-from fairsilo.methods.spectra import low_amplitude, window_sizes, with_low_amplitude
+from fairsilo.methods.spectra import PLANE, low_amplitude, window_sizes, with_low_amplitude
 
 AMPLITUDE = "once, the mean low-frequency amplitude of its training images"
+MEAN = "to every silo the mean of these amplitudes"
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,10 @@ class AmplitudeNorm(Part):
     about = About(
         paper="Jiang, Wang and Dou, HarmoFL: Harmonizing Local and Global Drifts in Federated Learning, AAAI 2022",
         formula="x' = IFFT(A' e^(iP)) with A' = mean amplitude of the federation at low frequencies, A elsewhere",
-        sends=(Sends("amplitude", AMPLITUDE, ("channels", "rows", "columns"), "float", per="mean", exchange="share"),),
+        sends=(
+            Sends("amplitude", AMPLITUDE, PLANE, "float", per="mean", exchange="share"),
+            Sends("amplitude-norm.amplitude", MEAN, PLANE, "float", to="silos"),
+        ),
         keeps=("the mean amplitude at the server",),
     )
     needs = frozenset({"image-task"})

@@ -24,6 +24,7 @@ from fairsilo.fields import setting
 from fairsilo.methods.representations import Known, centres_of, mixture, renumbered, representation
 
 WORDS = "the mean over its classes of their mean representation (one vector)"
+CENTRES = "to each silo the clusters' mean representations, and which cluster is its own"
 CLUSTERS = "clusters"  # at the server a fact: silo -> cluster; at a silo, in its scratch, what it knows of them
 
 
@@ -37,6 +38,7 @@ class Clustering(Part):
         formula="h~_k = mean_c mean_(x in class c) h(x);  t = GMM({h~_k});  H_t = mean of h~_k over cluster t",
         sends=(
             Sends("clustering.representation", WORDS, ("features",)),
+            Sends("clustering.centres", CENTRES, ("clusters", "features"), to="silos"),
             EACH_UPDATE,
         ),
         keeps=("its last mean representation at the silo", "the silos' last ones and clusters at the server"),

@@ -23,6 +23,7 @@ from fairsilo.fields import setting
 from fairsilo.methods.steps import path_length
 
 CHANGE = "the change of its control variate (a mean gradient), as large as the model"
+MEAN = "to each silo the mean of the control variates"
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,10 @@ class ControlVariates(Part):
     about = About(
         paper="Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated Learning, ICML 2020",
         formula="w <- w - eta (g - c_i + c);  c_i+ = c_i - c + (W - w_i)/(K eta);  c <- c + sum_i (c_i+ - c_i)/N",
-        sends=(Sends("control-variates.change", CHANGE, PARAMETERS, per="sum"),),
+        sends=(
+            Sends("control-variates.change", CHANGE, PARAMETERS, per="sum"),
+            Sends("control-variates.control", MEAN, PARAMETERS, to="silos"),
+        ),
         keeps=("control variate c_i at the silo", "control variate c at the server"),
     )
     needs = frozenset({"even-steps"})

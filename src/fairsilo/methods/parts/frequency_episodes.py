@@ -21,7 +21,7 @@ from fairsilo.core.silo import Batch, Silo, inputs_for
 from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
 from fairsilo.methods.contours import contour_contrast
-from fairsilo.methods.spectra import amplitude, window, window_sizes, with_low_amplitude
+from fairsilo.methods.spectra import PLANE, amplitude, window, window_sizes, with_low_amplitude
 
 BANK = "once, the low-frequency amplitudes of some of its training images, which go to every silo"
 RAW = "frequency-episodes.raw"  # in a restyled batch: the images as they were
@@ -35,7 +35,7 @@ class FrequencyEpisodes(Part):
     about = About(
         paper="Liu et al., FedDG: Federated Domain Generalization via Episodic Learning, CVPR 2021",
         formula="A' = r A + (1 - r) A_other at low frequencies;  w <- w - eta (g(w; x) + g(w - a clip(g(w; x)); x'))",
-        sends=(Sends("amplitudes", BANK, ("images", "channels", "rows", "columns"), "float", exchange="share"),),
+        sends=(Sends("amplitudes", BANK, ("images", *PLANE), "float", exchange="share", to="everybody"),),
         keeps=("the bank of amplitudes at the server",),
     )
     needs = frozenset({"image-task", "raw-images"})

@@ -33,8 +33,8 @@ class MeanMixing(Part):
         paper="Yoon et al., FedMix: Approximation of Mixup under Mean Augmented Federated Learning, ICLR 2021",
         formula="l1 = (1-lam) l(f((1-lam)x), y);  l1 + lam l(f((1-lam)x), y_mean) + lam <d l1/dx, x_mean>",
         sends=(
-            Sends("inputs", MEANS, ("groups", "input"), "float", exchange="share", topic="means"),
-            Sends("labels", MEANS, ("groups", "prediction"), "float", exchange="share", topic="means"),
+            Sends("inputs", MEANS, ("groups", "input"), "float", exchange="share", topic="means", to="everybody"),
+            Sends("labels", MEANS, ("groups", "prediction"), "float", exchange="share", topic="means", to="everybody"),
         ),
         keeps=("the bank of means at the silo and the server",),
     )

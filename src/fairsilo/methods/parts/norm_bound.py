@@ -14,6 +14,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
+from fairsilo.methods.medians import stretches
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,7 @@ class NormBound(Part):
 
     def collect(self, server: Server, updates: Updates) -> Updates:
         """What is not trained (BatchNorm's statistics) is cut by itself, by the median alone."""
-        shared, floats = updates.layout.shared, updates.layout.floats
-        for place, what, bound in (
-            (slice(shared), "update", self.bound),
-            (slice(shared, floats), "statistics vector", None),
-        ):
+        for (place, what), bound in zip(stretches(updates.layout), (self.bound, None), strict=True):
             lengths = torch.linalg.vector_norm(updates.deltas[:, place].double(), dim=1)
             most = min(filter(None, (bound, self.times * float(lengths.median()))), default=float("inf"))
             for row, (silo, length) in enumerate(zip(updates.silos, lengths.tolist(), strict=True)):

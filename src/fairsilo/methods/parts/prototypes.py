@@ -19,6 +19,7 @@ from fairsilo.core.silo import Batch, Silo
 from fairsilo.methods.class_means import ClassSums, mean_of_those_with_it
 
 WORDS = "the mean feature of each of its classes and how many samples it has of it"
+MEANS = "to each silo the mean of these features over the silos, class by class"
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Prototypes(Part):
         sends=(
             Sends("prototypes.means", WORDS, ("classes", "features"), "float"),
             Sends("prototypes.counts", WORDS, ("classes",), "float"),
+            Sends("prototypes.global", MEANS, ("classes", "features"), "float", to="silos"),
             EACH_UPDATE,
         ),
         keeps=("global class prototypes at the server",),

@@ -38,7 +38,7 @@ class RoutedKernels(Part):
     about = About(
         paper="Jiang et al., IOP-FL: Inside-Outside Personalization for Federated Medical Image Segmentation, TMI 2023",
         formula="min over routers, gamma, beta: 10 H(f(x)) + 0.1 ||softmax f(x) - softmax f(x + noise)||^2",
-        sends=(Sends("model", MODELS, WIRE, exchange="share", optional="the silo has not trained yet"),),
+        sends=(Sends("model", MODELS, WIRE, exchange="share", optional="it has not trained yet", to="everybody"),),
     )
     needs = frozenset({"image-task", "part:trajectory"})
     does = frozenset({"adapts-once"})

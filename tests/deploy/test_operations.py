@@ -1,0 +1,145 @@
+"""What an administrator does to a running federation: a site removed and approved anew, a server restored, upgrades."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fairsilo import __version__
+from fairsilo.core.files import numbers
+from fairsilo.deploy.flare import administration, attendance, kits
+from fairsilo.deploy.flare.machines import Kept, Session, site_command
+from fairsilo.deploy.flare.supervisor import Supervisor
+from system import System, events, seen
+from test_machines import LONGER, SOME, assert_same, bytes_in, counted
+from tiny_sites import TRAIN, simulated, write_site
+
+pytestmark = [pytest.mark.deploy, pytest.mark.filterwarnings("default")]
+
+
+def until(true: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Whether it comes to be within so many seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if true():
+            return True
+        time.sleep(0.3)
+    return False
+
+
+def logged(folder: Path, text: str) -> Callable[[], bool]:
+    return lambda: text.encode() in bytes_in(folder)
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Kept]:
+    """A site that is none of the system's, with the kit in a folder."""
+    with Kept(site_command(folder), folder / "kit", folder / "logs" / "site.log") as process:
+        yield process
+
+
+def test_a_removed_site_is_out_at_once_and_its_certificate_for_good(system: System, tmp_path: Path) -> None:
+    """In the middle of a run. Approved anew it may come back; its old certificate may not, nor a forged one."""
+    site, log = system.site("scan"), system.folder / "logs"
+    shutil.copytree(system.kit("scan"), tmp_path / "old" / "kit")
+    run = system.begun("removed", "fedavg", **SOME)
+    with system.meanwhile((seen("opened", 2), lambda: kits.remove(system.folder, "scan")), run=run) as done:
+        assert system.run(run) == "finished", system.said
+    assert done
+    assert counted(run)[0] == ["print", "scan", "sketch"]
+    assert counted(run)[2:] == [["print", "sketch"]] * 2
+    system.connected(3)
+    listed = {
+        one["site"]: (one["connected"], one["removed"])
+        for one in administration.sites_of(system.folder, system.session)
+    }
+    assert listed["scan"] == (False, True)
+    assert listed["print"] == (True, False)
+    system.sites["scan"].stop()
+    system.tend()
+    assert until(logged(site / "logs", "registration rejected: Client 'scan' is disabled"))
+
+    system.away.add("scan")
+    system.sites["scan"].stop()
+    request = kits.renewal(site)
+    attendance.take(site, kits.approve(system.folder, request), system.fingerprint)
+    forged = kits.request(tmp_path / "forged", "trial", "forged")
+    signed = kits._sign(system.folder, kits.Profile.read(system.folder), forged, tmp_path / "forged.signed.zip")
+    kits.install(tmp_path / "forged", signed, system.fingerprint)
+    with running(tmp_path / "old"), running(tmp_path / "forged"):
+        for name in ("scan", "forged"):
+            assert until(logged(log, f"{name} was refused: its certificate is not the one that is approved now"))
+    found = system.session.system()
+    assert found is not None
+    assert set(found.sites) == {"print", "sketch", "street"}
+    system.away.discard("scan")
+    system.connected(4)
+
+
+def test_a_server_that_is_restored_elsewhere_goes_on(system: System, tmp_path: Path) -> None:
+    """From the files that the guide names, as they were after a round; the numbers are those of an undisturbed run."""
+    run = system.begun("restored", "scaffold", **LONGER)
+    saved = run / "checkpoint"
+    system.supervisor.see_through(run, 4, lambda: saved.exists() and max(numbers(saved, "server"), default=0) >= 2)
+    system.session.close()
+    system.server.stop()
+    restored = tmp_path / "federation"
+    shutil.copytree(system.folder, restored, ignore=shutil.ignore_patterns("flare", "logs"))
+    server = system.finding(administration.server_of(restored))
+    try:
+        with server, Session(restored) as session:
+            end = time.monotonic() + 240
+            supervisor = Supervisor(restored, session, server.tend, system.said.append)
+            outcome = supervisor.see_through(restored / "runs" / "restored", 4, lambda: time.monotonic() > end)
+        assert outcome == "finished", system.said
+    finally:
+        system.tend()
+    simulated(tmp_path / "here", "scaffold", **LONGER)
+    assert_same(restored / "runs" / "restored", tmp_path / "here")
+
+
+PART = """
+from dataclasses import dataclass
+from fairsilo.core.part import Part
+
+@dataclass(frozen=True)
+class Halved(Part):
+    name = "halved"
+
+    def step(self, server, direction):
+        return direction / 2
+"""
+
+
+def test_who_takes_no_part_and_why(system: System) -> None:
+    """One site has another version, one does not trust the package that the run names; a third trusts it and trains."""
+    package, older = (
+        system.root / "packages" / "their_parts.py",
+        system.root / "packages-at" / "sketch" / "sitecustomize.py",
+    )
+    for path, content in ((package, PART), (older, "import fairsilo\nfairsilo.__version__ = '0.0.1'\n")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    run = system.begun("refusing", "their_parts:Halved", train={**TRAIN, "quorum": 0.5})
+    try:
+        for name in ("print", "street"):
+            write_site(system.site(name), name, trust=["their_parts"])
+        assert system.run(run) == "finished", system.said
+    finally:
+        package.unlink()
+        older.unlink()
+        for name in ("print", "street"):
+            write_site(system.site(name), name)
+    told = [one["text"] for one in events(run) if one["kind"] == "note"]
+    assert "site 'sketch' takes no part: it has another version of fairsilo" in told
+    assert "site 'scan' takes no part: the run names code of a package that it does not trust" in told
+    assert counted(run) == [["print"], ["print"]]
+    assert f"the server has fairsilo {__version__}, and this site 0.0.1".encode() in bytes_in(system.site("sketch"))
+    why = b"the run names their_parts:Halved; to allow it, add the package to trust in site.yaml"
+    assert why in bytes_in(system.site("scan"))
+    assert why not in bytes_in(system.folder)
