@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,39 @@ def test_a_site_that_comes_back(system: System) -> None:
     assert done
     assert len(counted(run)) == 8
     assert counted(run)[-1] == ["print", "scan", "sketch"], system.said
+
+
+def test_one_site_joins_and_another_leaves_for_good(system: System) -> None:
+    """A site is invited and started when the run is under way; when it has joined, another one is gone."""
+    longer = {"train": {**SOME["train"], "rounds": 8, "epochs": 40}}
+    run = system.begun("joins-and-leaves", "scaffold", **longer)
+    acts = [
+        (seen("opened", 2), lambda: system.admit("late", folder=str(images() / "sketch"))),
+        (answered("late"), lambda: system.kill_site("print", stays_away=True)),
+    ]
+    try:
+        with system.meanwhile(*acts, run=run) as done:
+            assert system.run(run, 400) == "finished", system.said
+        assert len(done) == 2
+        who = counted(run)
+        assert len(who) == 8
+        first = next(number for number, silos in enumerate(who, start=1) if "late" in silos)
+        assert 2 < first <= 7
+        assert who[: first - 1] == [["print", "scan", "sketch"]] * (first - 1)
+        assert who[-1] == ["late", "scan", "sketch"]
+        page = (run / "report.html").read_text()
+        assert f"late joined in round {first}." in page
+        gone = next(number for number, silos in enumerate(who, start=1) if "print" not in silos)
+        assert f"print gave no usable answer from round {gone} on: its site is not connected." in page
+    finally:
+        system.away.discard("print")
+        system.tend()
+        if "late" in system.sites:
+            system.dismiss("late")
+
+
+def answered(silo: str) -> Callable[[list[dict[str, Any]]], bool]:
+    return lambda told: any((one["kind"], one["silo"]) == ("reply", silo) for one in told)
 
 
 def test_a_kill_during_a_probe_and_one_while_a_checkpoint_is_written(system: System, tmp_path: Path) -> None:

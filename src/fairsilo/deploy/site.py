@@ -36,11 +36,13 @@ from fairsilo.tasks.registry import task_of
 
 log = logging.getLogger("fairsilo.site")
 
-VERSION, DATA, CODE, MODEL, STATE, FORM, ERROR = "version", "data", "code", "model", "state", "form", "error"
+VERSION, DATA, CODE, DEVICE, MODEL = "version", "data", "code", "device", "model"
+STATE, FORM, ERROR = "state", "form", "error"
 REASONS = {
     VERSION: "it has another version of fairsilo",
     DATA: "it cannot read its data as the run wants them",
     CODE: "the run names code of a package that it does not trust",
+    DEVICE: "it does not find the GPU that it is set to use",
     MODEL: "the run's plan cannot be built there",
     STATE: "what its silos kept does not fit the run's checkpoint",
     FORM: "it could not make sense of what it was asked",
@@ -142,16 +144,22 @@ class Site:
             raise RefusalError(FORM, "begin came before join")
         if self._begun != (run, text) or self.host is None:
             self._refuse_code(text)
-            machine = self.settings.machine
+            machine, device = self.settings.machine, self._device()
             try:
                 plan = Blueprint.from_text(text)
-                plan = dataclasses.replace(plan, device=machine.device, threads=machine.threads)
+                plan = dataclasses.replace(plan, device=device, threads=machine.threads)
                 self.host = Host(plan, self.data)
             except (FairsiloError, ValueError, TypeError, KeyError) as problem:
                 raise RefusalError(MODEL, str(problem)) from problem
             self._open(run, fresh=told.get("fresh") is True)
             self._begun = (run, text)
         return wire.noted({})
+
+    def _device(self) -> str:
+        try:
+            return self.settings.machine.place
+        except FairsiloError as problem:
+            raise RefusalError(DEVICE, str(problem)) from problem
 
     def _refuse_code(self, text: str) -> None:
         """Code is imported only from packages that the site's own file trusts."""
@@ -185,7 +193,7 @@ class Site:
         self._lock = lock
         for name in self.data if fresh else ():
             shutil.rmtree(folder / name, ignore_errors=True)
-        device = self.settings.machine.device
+        device = self._device()
         self.stores = {name: SiloStore(folder / name, answers=True, device=device) for name in self.data}
 
     # ----------------------------------------------------------------------------------------------------- in a round

@@ -17,6 +17,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.fields import setting
+from fairsilo.methods.newcomers import mean_with_newcomers
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,9 @@ class DynamicRegularizer(Part):
     def step(self, server: Server, direction: Tensor) -> Tensor:
         if not self.alpha:
             return direction
-        moved = server.received[MODEL][: server.silo_layout.shared] / len(server.names)
-        kept = server.memory.of(self).get("correction", torch.zeros_like(moved))
-        server.memory.of(self)["correction"] = kept - self.alpha * moved
-        direction[: len(moved)] -= server.memory.of(self)["correction"] / self.alpha
+        memory, silos = server.memory.of(self), len(server.names)
+        moved = server.received[MODEL][: server.silo_layout.shared] / silos
+        kept = mean_with_newcomers(memory.get("correction", torch.zeros_like(moved)), memory.get("silos", silos), silos)
+        memory.update(correction=kept - self.alpha * moved, silos=silos)
+        direction[: len(moved)] -= memory["correction"] / self.alpha
         return direction

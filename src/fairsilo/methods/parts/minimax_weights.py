@@ -12,6 +12,7 @@ from fairsilo.core.part import About
 from fairsilo.core.server import Server, Updates, named, ordered
 from fairsilo.fields import setting
 from fairsilo.methods.loss_weights import climb
+from fairsilo.methods.newcomers import with_newcomers
 from fairsilo.methods.received_loss import RECEIVED_LOSS, ReportsReceivedLoss, received_losses
 
 
@@ -42,6 +43,7 @@ class MinimaxWeights(ReportsReceivedLoss):
         if kept is None:
             kept = {name: 1 / len(server.names) for name in server.names}
             kept |= named(updates.silos, first * len(updates) / len(server.names))
+        kept = with_newcomers(kept, server.names)
         now = ordered(updates.silos, kept)
         mass = now.sum()  # of those who take part; the others keep theirs
         if mass == 0:
