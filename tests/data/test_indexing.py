@@ -132,7 +132,7 @@ def test_a_function_may_open_another_database(tmp_path: Path) -> None:
     ("where", "query", "domain", "why"),
     [
         ("nowhere.db", QUERY, "north", "is no SQLite file, and no package:function"),
-        ("hospital.db", "SELECT nothing FROM visits", "north", "refuses the query: no such column: nothing"),
+        ("hospital.db", "SELECT absent FROM visits", "north", "refuses the query: no such column: absent"),
         ("hospital.db", "DELETE FROM visits", "north", "refuses the query: attempt to write a readonly database"),
         ("hospital.db", QUERY + " WHERE 0", "north", "gives no rows"),
         ("hospital.db", QUERY, None, "the query has no column domain"),

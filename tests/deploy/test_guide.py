@@ -100,6 +100,7 @@ def test_every_command_of_the_guide(terminal: Terminal, tmp_path: Path) -> None:
         time.sleep(1)
     assert "server: reached, localhost" in said
     assert "silo north (train), domain north, classify, 3x16x16" in said
+    assert "device: cpu" in said
     assert "would be sent: small-cnn: a change of the model each round" in said
     terminal.leave_running("fairsilo site start")
     terminal.type("fairsilo federation submit EXPERIMENT.yaml")

@@ -97,11 +97,13 @@ def test_a_site_that_comes_back(system: System) -> None:
 
 
 def test_one_site_joins_and_another_leaves_for_good(system: System) -> None:
-    """A site is invited and started when the run is under way; when it has joined, another one is gone."""
+    """A member is started for the first time when the run is under way; when it has joined, another site is gone."""
     longer = {"train": {**SOME["train"], "rounds": 8, "epochs": 40}}
     run = system.begun("joins-and-leaves", "scaffold", **longer)
+    system.away.add("late")
+    system.admit("late", folder=str(images() / "sketch"))
     acts = [
-        (seen("opened", 2), lambda: system.admit("late", folder=str(images() / "sketch"))),
+        (seen("opened", 2), lambda: system.away.discard("late")),
         (answered("late"), lambda: system.kill_site("print", stays_away=True)),
     ]
     try:
@@ -119,10 +121,9 @@ def test_one_site_joins_and_another_leaves_for_good(system: System) -> None:
         gone = next(number for number, silos in enumerate(who, start=1) if "print" not in silos)
         assert f"print gave no usable answer from round {gone} on: its site is not connected." in page
     finally:
-        system.away.discard("print")
+        system.away.clear()
+        system.dismiss("late")
         system.tend()
-        if "late" in system.sites:
-            system.dismiss("late")
 
 
 def answered(silo: str) -> Callable[[list[dict[str, Any]]], bool]:

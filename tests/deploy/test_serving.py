@@ -15,8 +15,9 @@ from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.messages import MODEL, Failure, Message
-from fairsilo.core.part import Part
+from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.deploy.remote import Asked, PauseError
 from fairsilo.deploy.settings import read_site
@@ -218,6 +219,7 @@ class Piecewise(Part):
     """Has a model at the server with a piece for each silo."""
 
     name = "piecewise"
+    about = About(sends=(EACH_UPDATE,))
 
     def server_network(self, network: nn.Module, classes: tuple[str, ...], silos: tuple[str, ...]) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, len(classes)), *(nn.Linear(1, 1) for _ in silos))
