@@ -72,8 +72,7 @@ class GapState:
         self.metric = metric
         self.received = named(updates.silos, updates.numbers(f"gap.received{suffix}"))
         self.own = named(updates.silos, updates.numbers(f"gap.own{suffix}"))
-        uniform = {name: 1 / len(server.names) for name in server.names}
-        self.carried = with_newcomers(memory.get("weights", uniform), server.names)
+        self.carried = with_newcomers(memory.get("weights", {}), server.names)
 
     def previous_gaps(self) -> dict[str, float]:
         """Loss of the model received now minus that of the silo's own model when it last trained."""

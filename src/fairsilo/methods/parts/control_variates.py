@@ -20,7 +20,7 @@ from fairsilo.core.server import Server
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.fields import setting
-from fairsilo.methods.newcomers import mean_with_newcomers
+from fairsilo.methods.newcomers import keep_mean, kept_mean
 from fairsilo.methods.steps import path_length
 
 CHANGE = "the change of its control variate (a mean gradient), as large as the model"
@@ -80,13 +80,11 @@ class ControlVariates(Part):
         update.tensors[f"{self.name}.change"] = fresh if own is None else fresh - own
 
     def step(self, server: Server, direction: Tensor) -> Tensor:
-        changes, silos = server.received[f"{self.name}.change"], len(server.names)
-        server.memory.of(self).update(control=self._server_control(server) + changes / silos, silos=silos)
+        changes = server.received[f"{self.name}.change"]
+        keep_mean(server, self, "control", self._server_control(server) + changes / len(server.names))
         direction[: server.silo_layout.shared] *= self.server_lr
         return direction
 
     def _server_control(self, server: Server) -> Tensor:
-        memory, silos = server.memory.of(self), len(server.names)
-        if "control" not in memory:
-            return torch.zeros_like(server.vector[: server.silo_layout.parameters])
-        return mean_with_newcomers(memory["control"], memory.get("silos", silos), silos)
+        kept = kept_mean(server, self, "control")
+        return kept if kept is not None else torch.zeros_like(server.vector[: server.silo_layout.parameters])

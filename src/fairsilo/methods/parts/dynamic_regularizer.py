@@ -17,7 +17,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.fields import setting
-from fairsilo.methods.newcomers import mean_with_newcomers
+from fairsilo.methods.newcomers import keep_mean, kept_mean
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class DynamicRegularizer(Part):
     def step(self, server: Server, direction: Tensor) -> Tensor:
         if not self.alpha:
             return direction
-        memory, silos = server.memory.of(self), len(server.names)
-        moved = server.received[MODEL][: server.silo_layout.shared] / silos
-        kept = mean_with_newcomers(memory.get("correction", torch.zeros_like(moved)), memory.get("silos", silos), silos)
-        memory.update(correction=kept - self.alpha * moved, silos=silos)
-        direction[: len(moved)] -= memory["correction"] / self.alpha
+        moved = server.received[MODEL][: server.silo_layout.shared] / len(server.names)
+        kept = kept_mean(server, self, "correction")
+        correction = (torch.zeros_like(moved) if kept is None else kept) - self.alpha * moved
+        keep_mean(server, self, "correction", correction)
+        direction[: len(moved)] -= correction / self.alpha
         return direction

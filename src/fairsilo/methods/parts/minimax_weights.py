@@ -39,11 +39,10 @@ class MinimaxWeights(ReportsReceivedLoss):
         first = torch.full_like(weights, 1 / len(updates)) if self.start == "uniform" else weights
         if not self.carry:
             return climb(first, losses, self.step_size, self.floor)
-        kept = server.memory.of(self).get("lambda")
-        if kept is None:
-            kept = {name: 1 / len(server.names) for name in server.names}
+        before = server.memory.of(self).get("lambda")
+        kept = with_newcomers(before or {}, server.names)
+        if before is None:
             kept |= named(updates.silos, first * len(updates) / len(server.names))
-        kept = with_newcomers(kept, server.names)
         now = ordered(updates.silos, kept)
         mass = now.sum()  # of those who take part; the others keep theirs
         if mass == 0:
