@@ -260,6 +260,23 @@ def test_a_newcomer_that_does_not_fit_is_left_out(
     assert why in said
 
 
+def test_a_newcomer_that_cannot_begin_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would count against the quorum in every round."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    run = begun(tmp_path / "there", "fedavg")
+    until(run, 1, sites_in(tmp_path / "sites", ("print", "scan")))
+    sites = sites_in(tmp_path / "sites")
+    sites["sketch"] = Site(read_site(write_site(tmp_path / "sites" / "sketch", "sketch", device="cuda"), "sketch"))
+    told: list[Event] = []
+    served(run, Local(sites), listener=told.append)
+    assert [json.loads(line)["participants"] for line in (run / "rounds.jsonl").read_text().splitlines()] == [
+        ["print", "scan"]
+    ] * 2
+    assert json.loads((run / "run.json").read_text())["roster"]["joined"] == {UNSEEN: 2}
+    assert "sketch" not in json.loads((run / "sites.json").read_text())
+    assert any("site 'sketch' takes no part: it does not find the GPU" in event.text for event in told)
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [

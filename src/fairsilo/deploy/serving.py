@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,18 @@ class Agreed:
         roster: The silos.
         places: Silo -> site.
         new: Silos that the run does not know yet.
-        notes: Sentences about silos that take no part.
+        notes: Sentences about who is new, and who takes no part.
     """
 
     roster: Roster
     places: dict[str, str]
     new: tuple[Joined, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> dict[str, str]:
+        """Silo -> site, of those that are somewhere."""
+        return {silo: site for silo, site in self.places.items() if site != NOWHERE}
 
 
 @dataclass(frozen=True)
@@ -88,26 +93,15 @@ def serve(folder: Path, channel: Channel, sites: Iterable[str], listener: Callba
         RunFolder(folder).write_json(VERSIONS, versions)
         for site, reason in sorted(absent.items()):
             note(f"site {site!r} takes no part: {why(reason)}")
-        who = agreed(folder, experiment, found)
-        experiment = resolved(experiment, who.roster)
-        plan = plan_of(experiment, who.roster)
-        if plan.method.pools:
-            raise FairsiloError(f"{plan.method.name} needs all data in one place, which sites do not give away")
-        status = status_of(folder)
-        refuse_others(folder, status, fingerprint(plan, who.roster))
-        if who.new:
-            who = welcomed(folder, experiment, who)
-            experiment = resolved(experiment, who.roster)
-            plan = plan_of(experiment, who.roster)
+        who, engine = assembled(folder, channel, experiment, found)
         for text in who.notes:
             note(text)
+        experiment = resolved(experiment, who.roster)
         RunFolder(folder).write_text("config.yaml", yaml.safe_dump(as_dict(experiment), sort_keys=False))
+        RunFolder(folder).write_json(SITES, {**RunFolder(folder).read_json(SITES), **who.found})
         every = dataclasses.replace(experiment.engine, checkpoint_every=1)  # sites commit after every round
         experiment = dataclasses.replace(experiment, engine=every)
-        engine = Remote(channel, who.places, experiment.engine.timeout, lambda: _pause(folder))
-        fresh = not numbers(folder / "checkpoint", "server")
-        for site, reason in sorted(engine.begin(str(status["id"]), plan.as_text(), fresh).items()):
-            note(f"site {site!r} takes no part: {why(reason)}")
+        plan = plan_of(experiment, who.roster)
         start = start_of(plan.model) if isinstance(plan.model, str) else ""
         course = Course(
             plan,
@@ -176,6 +170,32 @@ def _short(value: object) -> str:
     return value
 
 
+def assembled(folder: Path, channel: Channel, experiment: Experiment, found: list[Joined]) -> tuple[Agreed, Remote]:
+    """Who takes part in this attempt, newcomers among them, and the engine over their sites, which know the plan."""
+    settled = agreed(folder, experiment, found)
+    experiment = resolved(experiment, settled.roster)
+    plan = plan_of(experiment, settled.roster)
+    if plan.method.pools:
+        raise FairsiloError(f"{plan.method.name} needs all data in one place, which sites do not give away")
+    refuse_others(folder, status_of(folder), fingerprint(plan, settled.roster))
+    who = welcomed(folder, experiment, settled, settled.new)
+    engine, refused = _begun(folder, channel, experiment, who)
+    able = [one for one in settled.new if one.site not in refused]
+    if len(able) < len(settled.new):  # a newcomer that cannot begin is none: the quorum must not count with it
+        who = welcomed(folder, experiment, settled, able)
+        engine, _ = _begun(folder, channel, experiment, who)
+    without = (f"site {site!r} takes no part: {why(reason)}" for site, reason in sorted(refused.items()))
+    return dataclasses.replace(who, notes=(*who.notes, *without)), engine
+
+
+def _begun(folder: Path, channel: Channel, experiment: Experiment, who: Agreed) -> tuple[Remote, dict[str, str]]:
+    """The engine over the sites, which are told the plan; and why some cannot take part."""
+    engine = Remote(channel, who.places, experiment.engine.timeout, lambda: _pause(folder))
+    fresh = not numbers(folder / "checkpoint", "server")
+    plan = plan_of(resolved(experiment, who.roster), who.roster)
+    return engine, engine.begin(str(status_of(folder)["id"]), plan.as_text(), fresh)
+
+
 def agreed(folder: Path, experiment: Experiment, found: list[Joined]) -> Agreed:
     """Who takes part: settled when the run begins.
 
@@ -231,12 +251,12 @@ def _as_before(folder: Path, found: list[Joined]) -> Agreed:
     return Agreed(roster, places, tuple(new), tuple(notes))
 
 
-def welcomed(folder: Path, experiment: Experiment, who: Agreed) -> Agreed:
-    """With the silos that came after the run began, from the next round on; one that does not fit is left out."""
+def welcomed(folder: Path, experiment: Experiment, who: Agreed, new: Sequence[Joined]) -> Agreed:
+    """With silos that came after the run began, from the next round on; one that does not fit is left out."""
     round_ = max(numbers(folder / "checkpoint", "server"), default=0) + 1
-    roster, added, notes = who.roster, dict[str, str](), list(who.notes)
-    names = Counter(one.member.name for one in who.new)
-    for one in who.new:
+    roster, places, notes = who.roster, dict(who.places), list(who.notes)
+    names = Counter(one.member.name for one in new)
+    for one in new:
         silo = one.member.name
         try:
             if names[silo] > 1:
@@ -245,11 +265,9 @@ def welcomed(folder: Path, experiment: Experiment, who: Agreed) -> Agreed:
         except FairsiloError as problem:
             notes.append(f"silo {silo!r} of site {one.site!r} takes no part: {problem}")
         else:
-            added[silo] = one.site
+            places[silo] = one.site
             notes.append(f"silo {silo!r} of site {one.site!r} takes part from round {round_} on")
-    if added:
-        RunFolder(folder).write_json(SITES, {**RunFolder(folder).read_json(SITES), **added})
-    return Agreed(roster, {**who.places, **added}, (), tuple(notes))
+    return Agreed(roster, places, (), tuple(notes))
 
 
 def _with_newcomer(roster: Roster, one: Joined, experiment: Experiment, round_: int) -> Roster:

@@ -151,7 +151,7 @@ class Site:
                 self.host = Host(plan, self.data)
             except (FairsiloError, ValueError, TypeError, KeyError) as problem:
                 raise RefusalError(MODEL, str(problem)) from problem
-            self._open(run, fresh=told.get("fresh") is True)
+            self._open(run, told.get("fresh") is True, device)
             self._begun = (run, text)
         return wire.noted({})
 
@@ -180,7 +180,7 @@ class Site:
                 CODE, f"the run names {', '.join(foreign)}; to allow it, add the package to trust in site.yaml"
             )
 
-    def _open(self, run: str, fresh: bool) -> None:
+    def _open(self, run: str, fresh: bool, device: str) -> None:
         """What silos kept of a run, for this process alone; nothing where the server has nothing of it either."""
         folder = self.state / run
         folder.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,6 @@ class Site:
         self._lock = lock
         for name in self.data if fresh else ():
             shutil.rmtree(folder / name, ignore_errors=True)
-        device = self._device()
         self.stores = {name: SiloStore(folder / name, answers=True, device=device) for name in self.data}
 
     # ----------------------------------------------------------------------------------------------------- in a round

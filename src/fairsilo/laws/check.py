@@ -312,11 +312,7 @@ LAWS = (
     Law("order", "silos served in another order give the same numbers", order_is_irrelevant),
     Law("engines", "worker processes give the same numbers, bit for bit", engines_agree),
     Law("participation", "some silos may sit out a round", some_silos_sit_out),
-    Law(
-        "joining",
-        "a silo may join a run under way",
-        a_silo_may_join_later,
-    ),
+    Law("joining", "a silo may join a run under way", a_silo_may_join_later),
     Law("bad update", "a bad update is that silo's counted failure", a_bad_update_is_that_silos_failure),
     Law("bad attachment", "a bad attachment is that silo's counted failure", a_bad_attachment_is_that_silos_failure),
 )

@@ -151,8 +151,8 @@ class Supervisor:
             return
         present, since = noted
         known = set(json.loads((run / SITES).read_text(encoding="utf-8")).values())
-        away = {site for site, heard in system.heard.items() if heard > since} - set(present)
-        if away & known or (away - set(before) and read_experiment(run, trust=True).engine.newcomers):
+        outside = {site for site, heard in system.heard.items() if heard > since} - set(present)
+        if outside & known or (outside - set(before) and read_experiment(run, trust=True).engine.newcomers):
             (run / PAUSE).touch()
 
     def _wait(self, seconds: float, stop: Callable[[], bool]) -> None:
