@@ -19,6 +19,7 @@ from fairsilo.data.dataset import UNDECIDED, Dataset, Domain
 from fairsilo.data.describe import notes_of
 from fairsilo.data.federation import federate
 from fairsilo.data.folder import read_folder
+from fairsilo.data.newcomer import read_newcomer
 from fairsilo.data.packed import write_packed
 from fairsilo.data.reading import Stack, decode, eight_bits
 from fairsilo.errors import FairsiloError
@@ -250,6 +251,13 @@ def test_a_folder_of_dicom_keeps_patients_together(tmp_path: Path) -> None:
     assert found.group is not None
     assert found.group.tolist() == [0, 1, 0, 1]
     assert found.attributes == {"sex": ("F", "M", "F", "M")}
+    alone = read_newcomer(str(tmp_path / "a"), ("well", "ill"), None)["a"]  # as a site reads its own folder
+    assert alone.group is not None
+    assert (alone.group.tolist(), alone.names, alone.attributes) == (
+        found.group.tolist(),
+        found.names,
+        found.attributes,
+    )
 
 
 # -------------------------------------------------------------------------------------------------------- Hub's parquet

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from fairsilo.cli import app
 from fairsilo.data import load
 from fairsilo.data.federation import federate
 from fairsilo.data.indexing import index_dicom, index_query
@@ -149,3 +151,19 @@ def test_a_wrong_query_is_told_in_a_sentence(
         index_query(str(tmp_path / where), query, tmp_path / "table.csv", domain)
     assert not (tmp_path / "table.csv").exists()
     assert not (tmp_path / "nowhere.db").exists()
+
+
+def test_the_commands_say_what_went_in_and_what_was_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    export(tmp_path / "export", 3, 2)
+    (tmp_path / "export" / "README").write_text("of the export")
+    (tmp_path / "labels.csv").write_text("label,PatientID\nill,P0\nwell,P1\n")
+    database(tmp_path / "hospital.db")
+    (tmp_path / "visits.sql").write_text(QUERY)
+    said = CliRunner().invoke(app, "index dicom export --labels labels.csv").output
+    assert "index.csv: 4 samples of 2 groups; ill 2, well 2" in said
+    assert "left out: 2 with no label" in said
+    assert "left out: 1, no DICOM file" in said
+    assert rows(tmp_path / "index.csv")[0]["domain"] == "export"
+    said = CliRunner().invoke(app, "index sql hospital.db --query visits.sql --domain north --out t.csv").output
+    assert "t.csv: 4 samples of 4 groups; ill 2, well 2" in said
