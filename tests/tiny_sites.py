@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import shutil
 import tempfile
@@ -25,7 +26,7 @@ from fairsilo.deploy.serving import serve
 from fairsilo.deploy.settings import read_site
 from fairsilo.deploy.site import Site
 from fairsilo.engine.blueprint import Blueprint
-from fairsilo.engine.events import Callback, silent
+from fairsilo.engine.events import Callback, Event, silent
 from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.runs.folder import RunFolder
@@ -149,3 +150,26 @@ def simulated_without(folder: Path, method: str, silo: str, round_: int, **chang
     loop = Loop(plan, federation.roster, Forgetful(plan, federation, silo, round_), records=RunFolder(folder))
     folder.mkdir(parents=True)
     return json.loads(json.dumps(loop.run().rows))  # type: ignore[no-any-return]
+
+
+def simulated_joining(folder: Path, method: str, later: tuple[str, ...], round_: int, **changes: Any) -> Any:
+    """The evaluation rows of a simulation in which some silos are there from a round on only."""
+    chosen = experiment({**settings(**changes), "method": method})
+    everybody = federation_of(chosen)
+    silos, unseen = (
+        tuple(one for one in some if one.name not in later) for some in (everybody.silos, everybody.unseen)
+    )
+    folder.mkdir(parents=True)
+
+    def loop(people: Federation, listener: Callback) -> Loop:
+        plan = plan_of(resolved(chosen, people.roster), people.roster)
+        engine = Sequential(plan, people, folder=folder)
+        return Loop(plan, people.roster, engine, records=RunFolder(folder), listener=listener)
+
+    def cut(event: Event) -> None:
+        if (event.kind, event.round) == ("round", round_ - 1):
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        loop(replace(everybody, silos=silos, unseen=unseen), cut).run()
+    return json.loads(json.dumps(loop(everybody, silent).run().rows))

@@ -252,6 +252,7 @@ class EngineSettings:
     timeout: float | None = setting(None, "seconds after which a silo's answer is given up (processes)", low=0)
     checkpoint_every: int = setting(1, "write a checkpoint every n-th round (and the last)", low=1)
     strict: bool = setting(False, "stop at the first silo that fails instead of going on without it")
+    newcomers: bool = setting(True, "across machines, sites that come after the run began take part from then on")
 
 
 @dataclass(frozen=True)

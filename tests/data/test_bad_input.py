@@ -19,9 +19,11 @@ from fairsilo.data.dataset import UNDECIDED, Dataset, Domain
 from fairsilo.data.describe import notes_of
 from fairsilo.data.federation import federate
 from fairsilo.data.folder import read_folder
+from fairsilo.data.newcomer import read_newcomer
 from fairsilo.data.packed import write_packed
 from fairsilo.data.reading import Stack, decode, eight_bits
 from fairsilo.errors import FairsiloError
+from tiny_dicom import write_dicom
 
 
 def saved(image: Image.Image, kind: str, **more: object) -> bytes:
@@ -220,23 +222,6 @@ def test_columns_of_an_index_become_attributes(make_folder: MakeFolder) -> None:
 
 
 # --------------------------------------------------------------------------------------------------------------- DICOM
-def write_dicom(file: Path, values: np.ndarray, kind: str = "MONOCHROME2", bits: int = 12, **elements: object) -> None:  # type: ignore[type-arg]
-    pydicom = pytest.importorskip("pydicom")
-    header = pydicom.dataset.Dataset()
-    header.file_meta = pydicom.dataset.FileMetaDataset()
-    header.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
-    header.SOPClassUID = header.file_meta.MediaStorageSOPClassUID = pydicom.uid.SecondaryCaptureImageStorage
-    header.SOPInstanceUID = header.file_meta.MediaStorageSOPInstanceUID = pydicom.uid.generate_uid()
-    header.Rows, header.Columns = values.shape[:2]
-    header.PhotometricInterpretation, header.SamplesPerPixel = kind, 1
-    header.BitsAllocated, header.BitsStored, header.HighBit, header.PixelRepresentation = 16, bits, bits - 1, 0
-    header.PixelData = values.astype(np.uint16).tobytes()
-    for name, value in elements.items():
-        setattr(header, name, value)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    header.save_as(file, enforce_file_format=True)
-
-
 def test_dicom_values_are_scaled_by_window_or_bits(tmp_path: Path) -> None:
     values = np.array([[0, 1023], [2048, 4095]])
     file = tmp_path / "x.dcm"
@@ -266,6 +251,13 @@ def test_a_folder_of_dicom_keeps_patients_together(tmp_path: Path) -> None:
     assert found.group is not None
     assert found.group.tolist() == [0, 1, 0, 1]
     assert found.attributes == {"sex": ("F", "M", "F", "M")}
+    alone = read_newcomer(str(tmp_path / "a"), ("well", "ill"), None)["a"]  # as a site reads its own folder
+    assert alone.group is not None
+    assert (alone.group.tolist(), alone.names, alone.attributes) == (
+        found.group.tolist(),
+        found.names,
+        found.attributes,
+    )
 
 
 # -------------------------------------------------------------------------------------------------------- Hub's parquet

@@ -34,16 +34,31 @@ class System:
     def __init__(self, root: Path) -> None:
         self.root, self.folder = root, root / "federation"
         self.fingerprint = kits.init(self.folder, kits.Profile("trial", "localhost", free_port()))
-        for name in NAMES:
-            request = kits.request(self.site(name), "trial", name)
-            kits.install(self.site(name), kits.approve(self.folder, request), self.fingerprint)
-            write_site(self.site(name), name)
         self.server = self.finding(administration.server_of(self.folder))
-        self.sites = {name: self.finding(attendance.site_of(self.site(name)), name) for name in NAMES}
+        self.sites: dict[str, Kept] = {}
+        for name in NAMES:
+            self.admit(name)
         self.away: set[str] = set()  # sites that nobody starts
         self.session = Session(self.folder)
         self.said: list[str] = []
         self.supervisor = Supervisor(self.folder, self.session, self.tend, self.said.append)
+
+    def admit(self, name: str, **described: Any) -> None:
+        """One more site becomes a member; it is started when everything is tended next."""
+        request = kits.request(self.site(name), "trial", name)
+        kits.install(self.site(name), kits.approve(self.folder, request), self.fingerprint)
+        write_site(self.site(name), name, **described)
+        self.sites[name] = self.finding(attendance.site_of(self.site(name)), name)
+
+    def dismiss(self, name: str, seconds: float = 60.0) -> None:
+        """A site goes for good; returns when the server knows."""
+        self.sites.pop(name).stop()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found = self.session.system()
+            if found is not None and name not in found.sites:
+                return
+            time.sleep(0.5)
 
     def site(self, name: str) -> Path:
         return self.root / name
@@ -62,7 +77,7 @@ class System:
         return process
 
     def tend(self) -> None:
-        for one in (self.server, *(kept for name, kept in self.sites.items() if name not in self.away)):
+        for one in (self.server, *(kept for name, kept in list(self.sites.items()) if name not in self.away)):
             if not one.running:
                 one.not_before = 0.0  # a test does not wait for a machine to be patient
             one.tend()

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from system import free_port
+from tiny_dicom import write_dicom
 from tiny_sites import images, settings
 
 pytestmark = pytest.mark.deploy
@@ -82,7 +85,12 @@ def test_every_command_of_the_guide(terminal: Terminal, tmp_path: Path) -> None:
     terminal.type("fairsilo federation approve north.request.zip")
     terminal.words["SHA256:..."] = fingerprint[0]
     terminal.type("fairsilo site join --signed north.signed.zip --fingerprint SHA256:...")
-    (tmp_path / "site" / "site.yaml").write_text(yaml.safe_dump({"domain": "north", "folder": str(images() / "scan")}))
+    export(tmp_path)
+    said = terminal.type("fairsilo index dicom export --labels labels.csv --domain north --out site/index.csv")
+    assert "site/index.csv: 4 samples of 2 groups; 0 2, 1 2" in said
+    said = terminal.type("fairsilo index sql hospital.db --query images.sql --domain north --out site/index.csv")
+    assert "site/index.csv: 100 samples; 0 10, 1 10" in said
+    (tmp_path / "site" / "site.yaml").write_text(yaml.safe_dump({"domain": "north", "table": "index.csv"}))
     (tmp_path / "EXPERIMENT.yaml").write_text(yaml.safe_dump({**settings(), "method": "fedavg"}))
     terminal.leave_running("fairsilo federation start --sites 3")
     end = time.monotonic() + 60
@@ -92,6 +100,7 @@ def test_every_command_of_the_guide(terminal: Terminal, tmp_path: Path) -> None:
         time.sleep(1)
     assert "server: reached, localhost" in said
     assert "silo north (train), domain north, classify, 3x16x16" in said
+    assert "device: cpu" in said
     assert "would be sent: small-cnn: a change of the model each round" in said
     terminal.leave_running("fairsilo site start")
     terminal.type("fairsilo federation submit EXPERIMENT.yaml")
@@ -140,6 +149,20 @@ def finished(run: Path, seconds: float = 120.0) -> bool:
     while not (run / "report.html").exists() and time.monotonic() < end:
         time.sleep(0.5)
     return bool(json.loads((run / "run.json").read_text())["status"] == "finished")
+
+
+def export(folder: Path) -> None:
+    """What a PACS and a database give: a few files with a table of labels, and a query that names all images."""
+    for number in range(4):
+        file = folder / "export" / f"study{number // 2}" / f"1.2.{number}"
+        write_dicom(file, np.zeros((16, 16)), PatientID=f"P{number // 2}")
+    (folder / "labels.csv").write_text("PatientID,label\nP0,0\nP1,1\n")
+    found = [(str(path), path.parent.name) for path in sorted((images() / "scan").rglob("*.png"))]
+    with sqlite3.connect(folder / "hospital.db") as database:
+        database.execute("CREATE TABLE images (file TEXT, diagnosis TEXT)")
+        database.executemany("INSERT INTO images VALUES (?, ?)", found)
+    database.close()
+    (folder / "images.sql").write_text("SELECT file AS path, diagnosis AS label FROM images")
 
 
 def _tried(terminal: Terminal, line: str) -> str:

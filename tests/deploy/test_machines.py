@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,40 @@ def test_a_site_that_comes_back(system: System) -> None:
     assert done
     assert len(counted(run)) == 8
     assert counted(run)[-1] == ["print", "scan", "sketch"], system.said
+
+
+def test_one_site_joins_and_another_leaves_for_good(system: System) -> None:
+    """A member is started for the first time when the run is under way; when it has joined, another site is gone."""
+    longer = {"train": {**SOME["train"], "rounds": 8, "epochs": 40}}
+    run = system.begun("joins-and-leaves", "scaffold", **longer)
+    system.away.add("late")
+    system.admit("late", folder=str(images() / "sketch"))
+    acts = [
+        (seen("opened", 2), lambda: system.away.discard("late")),
+        (answered("late"), lambda: system.kill_site("print", stays_away=True)),
+    ]
+    try:
+        with system.meanwhile(*acts, run=run) as done:
+            assert system.run(run, 400) == "finished", system.said
+        assert len(done) == 2
+        who = counted(run)
+        assert len(who) == 8
+        first = next(number for number, silos in enumerate(who, start=1) if "late" in silos)
+        assert 2 < first <= 7
+        assert who[: first - 1] == [["print", "scan", "sketch"]] * (first - 1)
+        assert who[-1] == ["late", "scan", "sketch"]
+        page = (run / "report.html").read_text()
+        assert f"late joined in round {first}." in page
+        gone = next(number for number, silos in enumerate(who, start=1) if "print" not in silos)
+        assert f"print gave no usable answer from round {gone} on: its site is not connected." in page
+    finally:
+        system.away.clear()
+        system.dismiss("late")
+        system.tend()
+
+
+def answered(silo: str) -> Callable[[list[dict[str, Any]]], bool]:
+    return lambda told: any((one["kind"], one["silo"]) == ("reply", silo) for one in told)
 
 
 def test_a_kill_during_a_probe_and_one_while_a_checkpoint_is_written(system: System, tmp_path: Path) -> None:

@@ -9,15 +9,38 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
+from PIL import Image
 from safetensors.torch import load_file
+from torch import Tensor, nn
 
-from fairsilo.core.messages import Failure
+from fairsilo.core.attachments import EACH_UPDATE
+from fairsilo.core.messages import MODEL, Failure, Message
+from fairsilo.core.part import About, Part
+from fairsilo.core.server import Server, Updates
 from fairsilo.deploy.remote import Asked, PauseError
+from fairsilo.deploy.settings import read_site
 from fairsilo.deploy.site import Site
 from fairsilo.engine.events import Event, silent
 from fairsilo.errors import QuorumError
-from tiny_sites import TRAIN, TRAINING, Local, begun, served, settings_for, simulated, simulated_without, sites_in
+from fairsilo.report.page import write_report
+from tiny_sites import (
+    TRAIN,
+    TRAINING,
+    UNSEEN,
+    Local,
+    begun,
+    images,
+    served,
+    settings,
+    settings_for,
+    simulated,
+    simulated_joining,
+    simulated_without,
+    sites_in,
+    write_site,
+)
 
 
 def results(folder: Path) -> list[dict[str, object]]:
@@ -179,6 +202,148 @@ def test_an_attempt_ends_at_a_round_when_a_site_is_back(tmp_path: Path) -> None:
         if (event.kind, event.round) == ("closed", 1):
             (run / "pause").touch()
 
-    with pytest.raises(PauseError, match="a site is back"):
+    with pytest.raises(PauseError, match="a site is back, or new"):
         served(run, Local(sites_in(tmp_path / "sites")), listener=back)
     assert [json.loads(line)["round"] for line in (run / "rounds.jsonl").read_text().splitlines()] == [1]
+
+
+# ------------------------------------------------------------------------------------------------ who joins, who leaves
+SOME: dict[str, Any] = {"train": {**TRAIN, "rounds": 5, "quorum": 0.5}}
+
+
+def until(run: Path, number: int, sites: dict[str, Site]) -> None:
+    """An attempt that ends after a round, because a site is there that it does not have."""
+
+    def new(event: Event) -> None:
+        if (event.kind, event.round) == ("closed", number):
+            (run / "pause").touch()
+
+    channel = Local(sites)
+    with pytest.raises(PauseError):
+        served(run, channel, tuple(sites), listener=new)
+    (run / "pause").unlink()
+    channel.close()
+
+
+def counted(run: Path) -> list[list[str]]:
+    return [json.loads(line)["counted"] for line in (run / "rounds.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("how", ["scaffold", "fft-gp(warmup=0)"])
+def test_numbers_with_a_site_that_joins_later_are_those_of_a_simulation(how: str, tmp_path: Path) -> None:
+    """One that trains, and one that evaluates alone."""
+    run = begun(tmp_path / "there", how, **SOME)
+    until(run, 2, sites_in(tmp_path / "sites", ("print", "scan")))
+    served(run, Local(sites_in(tmp_path / "sites")))
+    assert counted(run) == [["print", "scan"]] * 2 + [[*TRAINING]] * 3
+    assert json.loads((run / "run.json").read_text())["roster"]["joined"] == {"sketch": 3, UNSEEN: 3}
+    assert yaml.safe_load((run / "config.yaml").read_text())["data"]["held_out"] == UNSEEN
+    assert results(run) == simulated_joining(tmp_path / "here", how, ("sketch", UNSEEN), 3, **SOME)
+
+
+def test_one_site_joins_and_another_leaves_for_good(tmp_path: Path) -> None:
+    run, told = begun(tmp_path / "there", "afl", **SOME), list[Event]()
+    until(run, 2, sites_in(tmp_path / "sites", ("print", "scan", UNSEEN)))
+    channel = Local(sites_in(tmp_path / "sites"))
+
+    def leaves(event: Event) -> None:
+        told.append(event)
+        if (event.kind, event.round) == ("opened", 4):
+            del channel.sites["print"]
+
+    served(run, channel, listener=leaves)
+    assert counted(run) == [["print", "scan"]] * 2 + [[*TRAINING]] + [["scan", "sketch"]] * 2
+    assert any(event.text == "silo 'sketch' of site 'sketch' takes part from round 3 on" for event in told)
+    page = write_report(run).read_text()
+    assert "sketch joined in round 3." in page
+    assert "print gave no usable answer from round 4 on: its site is not connected." in page
+
+
+class Piecewise(Part):
+    """Has a model at the server with a piece for each silo."""
+
+    name = "piecewise"
+    about = About(sends=(EACH_UPDATE,))
+
+    def server_network(self, network: nn.Module, classes: tuple[str, ...], silos: tuple[str, ...]) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, len(classes)), *(nn.Linear(1, 1) for _ in silos))
+
+    def combine(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+        return torch.zeros_like(server.vector)
+
+    def broadcast(self, server: Server, silo: str, message: Message) -> Message:
+        assert server.network is not None
+        message.tensors[MODEL] = server.network().read()
+        return message
+
+
+@pytest.mark.parametrize(
+    ("how", "changes", "newcomer", "why"),
+    [
+        ("fedavg", {"engine": {"newcomers": False}}, {}, "the run takes no newcomers (engine.newcomers)"),
+        ("fedavg", {}, {"folder": "small"}, "it has samples of shape 3x12x12, and the run's silos of 3x16x16"),
+        ("faa", {}, {"validation": 0}, "measures models on validation data, and 'sketch' has none"),
+        ("fedavg | test_serving:Piecewise", {}, {}, "has a piece of its server's model for each silo"),
+    ],
+)
+def test_a_newcomer_that_does_not_fit_is_left_out(
+    how: str, changes: dict[str, Any], newcomer: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    shutil.copytree(images() / "sketch", tmp_path / "sites" / "sketch" / "small")
+    for path in (tmp_path / "sites" / "sketch" / "small").rglob("*.png"):
+        Image.open(path).resize((12, 12)).save(path)
+    run = begun(tmp_path / "there", how, data=settings()["data"] | {"size": None}, **changes)
+    until(run, 1, sites_in(tmp_path / "sites", ("print", "scan"), trust=["test_serving"]))
+    sites = sites_in(tmp_path / "sites", trust=["test_serving"])
+    sites["sketch"] = Site(read_site(write_site(tmp_path / "sites" / "sketch", "sketch", **newcomer), "sketch"))
+    told: list[Event] = []
+    served(run, Local(sites), (*TRAINING,), listener=told.append)
+    assert counted(run) == [["print", "scan"]] * 2
+    (said,) = (event.text for event in told if "silo 'sketch'" in event.text)
+    assert said.startswith("silo 'sketch' of site 'sketch' takes no part: ")
+    assert why in said
+
+
+def test_a_newcomer_that_cannot_begin_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would count against the quorum in every round."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    run = begun(tmp_path / "there", "fedavg")
+    until(run, 1, sites_in(tmp_path / "sites", ("print", "scan")))
+    sites = sites_in(tmp_path / "sites")
+    sites["sketch"] = Site(read_site(write_site(tmp_path / "sites" / "sketch", "sketch", device="cuda"), "sketch"))
+    told: list[Event] = []
+    served(run, Local(sites), listener=told.append)
+    assert [json.loads(line)["participants"] for line in (run / "rounds.jsonl").read_text().splitlines()] == [
+        ["print", "scan"]
+    ] * 2
+    assert json.loads((run / "run.json").read_text())["roster"]["joined"] == {UNSEEN: 2}
+    assert "sketch" not in json.loads((run / "sites.json").read_text())
+    assert any("site 'sketch' takes no part: it does not find the GPU" in event.text for event in told)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("scan", "silo 'scan' of site 'sketch' takes no part: site 'scan' has one of this name"),
+        (UNSEEN, f"silo {UNSEEN!r} of site 'sketch' takes no part: two sites have one of this name"),
+    ],
+)
+def test_a_name_that_is_in_use_is_refused_for_the_newcomer_alone(name: str, why: str, tmp_path: Path) -> None:
+    run = begun(tmp_path / "there", "fedavg")
+    until(run, 1, sites_in(tmp_path / "sites", ("print", "scan")))
+    sites = sites_in(tmp_path / "sites")
+    sites["sketch"] = Site(read_site(write_site(tmp_path / "sites" / "sketch", "sketch", name=name), "sketch"))
+    told: list[Event] = []
+    served(run, Local(sites), listener=told.append)
+    assert counted(run) == [["print", "scan"]] * 2
+    assert why in [event.text for event in told]
+
+
+def test_a_kill_while_a_newcomer_is_written_down_leaves_a_run_that_goes_on(tmp_path: Path) -> None:
+    """Its site is written before its silo is."""
+    run = begun(tmp_path / "there", "fedavg")
+    until(run, 1, sites_in(tmp_path / "sites", ("print", "scan")))
+    places = json.loads((run / "sites.json").read_text())
+    (run / "sites.json").write_text(json.dumps({**places, "sketch": "sketch"}))
+    served(run, Local(sites_in(tmp_path / "sites")))
+    assert counted(run) == [["print", "scan"], [*TRAINING]]

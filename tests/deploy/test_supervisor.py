@@ -116,11 +116,27 @@ def test_a_server_that_was_started_anew_has_lost_its_job(run: Path) -> None:
 @pytest.mark.parametrize(("heard", "pauses"), [(1e12, True), (0.0, False)])
 def test_an_attempt_is_called_back_for_a_site_that_is_there_again(run: Path, heard: float, pauses: bool) -> None:
     """Only where it was heard of after it was lost: a site that died stays on the list for a while."""
+    assert called_back(run, {"print": heard, "scan": heard}, before=("print", "scan")) == pauses
+
+
+def called_back(run: Path, heard: dict[str, float], before: tuple[str, ...]) -> bool:
+    """Of a run with two sites, one of which the attempt under way has."""
     (run / "sites.json").write_text(json.dumps({"a": "print", "b": "scan"}))
     write_present(run, ["print"])
     one = Supervisor(run.parents[1], Fake(run), lambda: None)  # type: ignore[arg-type]
-    one._call_back(run, System(1.0, {"print": heard, "scan": heard}))
-    assert (run / "pause").exists() == pauses
+    one._call_back(run, System(1.0, heard), before)
+    return (run / "pause").exists()
+
+
+@pytest.mark.parametrize(("before", "pauses"), [(("print",), True), (("print", "sketch"), False)])
+def test_an_attempt_is_called_back_for_a_site_that_is_new(run: Path, before: tuple[str, ...], pauses: bool) -> None:
+    """Not for one that was there when the job was submitted: it has a part in it, or will get none by another job."""
+    assert called_back(run, {"print": 1e12, "sketch": 1e12}, before) == pauses
+
+
+def test_no_attempt_is_called_back_for_newcomers_that_the_run_does_not_take(tmp_path: Path) -> None:
+    chosen = experiment({**settings(engine={"newcomers": False}), "method": "fedavg"})
+    assert not called_back(submit(tmp_path, chosen), {"print": 1e12, "sketch": 1e12}, ("print",))
 
 
 def test_runs_have_names_of_their_own(run: Path) -> None:

@@ -132,6 +132,28 @@ def test_partial_participation(how: str, people: Federation) -> None:
         assert math.isclose(sum(weights.values()), 1, abs_tol=1e-9)
 
 
+@pytest.mark.parametrize("how", [how for how in SEVERAL if how != "fedag"])  # whose server has an adapter for each silo
+def test_a_silo_may_join_a_run_under_way(how: str, people: Federation, tmp_path: Path) -> None:
+    """It remembers nothing, and what the server kept of the others fits one more."""
+    fewer = Federation(people.name, people.classes, people.silos[:2], people.unseen)
+
+    def crash(event: Event) -> None:
+        if (event.kind, event.round) == ("round", 2):
+            raise Crash
+
+    training = dataclasses.replace(tiny.TRAINING, rounds=4)
+    with pytest.raises(Crash):
+        tiny.run(how, fewer, training, folder=tmp_path, listener=crash)
+    history, _ = tiny.run(how, people, training, folder=tmp_path)
+    assert [record["counted"] for record in history.rounds] == [["a", "b"]] * 2 + [["a", "b", "c"]] * 2
+    assert not any(record["failures"] for record in history.rounds)
+    assert torch.isfinite(history.vector).all()
+    weights = history.rounds[2]["weights"]
+    assert all(weight > 0 for weight in weights.values())
+    if "q-ffl" not in how and "official" not in how:  # whose coefficients need not sum to 1
+        assert math.isclose(sum(weights.values()), 1, abs_tol=1e-9)
+
+
 @pytest.mark.parametrize("how", TRAINED)
 def test_the_learning_rate_of_a_round_is_the_scheduled_one_everywhere(how: str, people: Federation) -> None:
     """Silos and server alike: a first round of warm-up is a first round at a hundredth of the rate."""

@@ -18,6 +18,7 @@ from fairsilo.cli.data import datasets
 from fairsilo.cli.demonstrating import demo
 from fairsilo.cli.drawing import figure
 from fairsilo.cli.federating import federation
+from fairsilo.cli.indexing import index
 from fairsilo.cli.listing import methods, models, settings
 from fairsilo.cli.output import complain, say
 from fairsilo.cli.reporting import report
@@ -51,6 +52,7 @@ for command in COMMANDS:
     app.command()(command)
 app.add_typer(federation, name="federation")
 app.add_typer(site, name="site")
+app.add_typer(index, name="index")
 
 
 @app.callback(invoke_without_command=True)

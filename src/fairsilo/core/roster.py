@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from fairsilo.errors import FairsiloError
@@ -41,6 +41,7 @@ class Roster:
     silos: tuple[Member, ...]
     unseen: tuple[Member, ...] = ()
     task: str = "classify"
+    joined: Mapping[str, int] = field(default_factory=dict)  # who came later -> the first round with it
 
     def __post_init__(self) -> None:
         for key in ("silos", "unseen"):
@@ -73,6 +74,13 @@ class Roster:
     def tested(self) -> dict[str, tuple[int, ...]]:
         """Silo -> samples of each class in its test data."""
         return {member.name: member.tested for member in (*self.silos, *self.unseen) if member.tested}
+
+    def grown(self, member: Member, evaluates: bool, round_: int) -> Roster:
+        """With one more silo, which takes part from a round on."""
+        joined = {**self.joined, **({member.name: round_} if round_ > 1 else {})}
+        if evaluates:
+            return dataclasses.replace(self, unseen=(*self.unseen, member), joined=joined)
+        return dataclasses.replace(self, silos=(*self.silos, member), joined=joined)
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

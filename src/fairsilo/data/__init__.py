@@ -55,6 +55,7 @@ def load(
     domains: Sequence[str] | None = None,
     fit: str = "squeeze",
     root: str | None = None,
+    least: int = 2,
 ) -> Dataset:
     """The data set of exactly one source, resized if a size is given, with all or only the named domains.
 
@@ -71,6 +72,7 @@ def load(
         domains: The domains to use, or how many of them are drawn by the seed (`["31"]`); by default all.
         fit: How images that are not square become square where a size is given: squeeze, crop or pad.
         root: The folder where public data sets are; by default what the environment variable FAIRSILO_DATA says.
+        least: How many domains an index or a table must have: two where one is held out, one where it is a silo's own.
     """
     sources = {"name": name, "folder": folder, "index": index, "packed": packed}
     given = {key: value for key, value in sources.items() if value is not None}
@@ -86,7 +88,7 @@ def load(
         drawn = domains is not None and is_number(domains)
         dataset = read_packed(Path(value), size, None if drawn else domains, fit)
         return _chosen(dataset, domains, seed) if drawn else dataset
-    dataset = _named(value, size, seed, fit, root) if kind == "name" else _read(kind, Path(value), size, fit)
+    dataset = _named(value, size, seed, fit, root) if kind == "name" else _read(kind, Path(value), size, fit, least)
     return _chosen(dataset, domains, seed)
 
 
@@ -131,7 +133,7 @@ def _foreign(name: str, size: int | None, seed: int) -> Dataset:
     return made
 
 
-def _read(kind: str, path: Path, size: int | None, fit: str) -> Dataset:
+def _read(kind: str, path: Path, size: int | None, fit: str, least: int) -> Dataset:
     """Images with labels; or, by what the path looks like, images with masks, texts by role or rows of numbers."""
     from fairsilo.data.folder import read_folder, read_index
     from fairsilo.data.layouts import has_masks, mask_folders
@@ -140,9 +142,9 @@ def _read(kind: str, path: Path, size: int | None, fit: str) -> Dataset:
     from fairsilo.data.table import is_table, read_table
 
     if kind == "index" and is_table(path):
-        return read_table(path)
+        return read_table(path, least)
     if kind == "index":
-        return own_texts(path) if has_roles(path) else read_index(path, size, fit)
+        return own_texts(path) if has_roles(path) else read_index(path, size, fit, least)
     if not has_masks(path):
         return read_folder(path, size, fit)
     masked = mask_folders(path, Stack(size, fit))

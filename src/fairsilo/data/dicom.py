@@ -17,6 +17,14 @@ SUFFIX = ".dcm"
 COLUMNS = {"sex": "PatientSex", "scanner": "ManufacturerModelName"}
 
 
+def is_dicom(file: Path) -> bool:
+    """Whether a file is read as DICOM: by its name; or, where that ends in no word, as in exports, by its beginning."""
+    if file.suffix.lower() == SUFFIX or file.suffix[1:].isalpha():
+        return file.suffix.lower() == SUFFIX
+    with file.open("rb") as content:
+        return content.read(132)[128:] == b"DICM"
+
+
 def pixels_of(file: Path) -> NDArray[np.uint8]:
     """One image: height x width, or height x width x 3.
 
@@ -51,10 +59,20 @@ def pixels_of(file: Path) -> NDArray[np.uint8]:
 
 def facts_of(files: Sequence[Path]) -> tuple[list[str], dict[str, list[str]]]:
     """The patient of each file, and what else the headers say of them: sex and scanner, as far as any does."""
-    headers = [_read(file, pixels=False) for file in files]
-    patients = [str(one.get("PatientID", "")) or str(file) for one, file in zip(headers, files, strict=True)]
+    headers = [header_of(file) for file in files]
+    patients = [patient_in(one) or str(file) for one, file in zip(headers, files, strict=True)]
     columns = {name: [str(one.get(key, "") or "unknown") for one in headers] for name, key in COLUMNS.items()}
     return patients, {name: values for name, values in columns.items() if set(values) != {"unknown"}}
+
+
+def header_of(file: Path) -> Any:
+    """All but the pixels."""
+    return _read(file, pixels=False)
+
+
+def patient_in(header: Any) -> str:
+    """Who an image is of; where names were taken out, the study that it is part of."""
+    return str(header.get("PatientID", "") or header.get("StudyInstanceUID", "") or "")
 
 
 def _read(file: Path, pixels: bool) -> Any:

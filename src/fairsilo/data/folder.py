@@ -53,7 +53,7 @@ def folder_dataset(path: Path, stack: Stack) -> Dataset:
                     targets.append(label)
                     files.append(file)
             split = torch.full((len(targets),), UNDECIDED, dtype=torch.int8)
-            group, attributes = _headers(files)
+            group, attributes = headers_of(files)
             names = tuple(f"{file.parent.name}/{file.name}" for file in files)
             domains[domain] = Domain(
                 domain, stack.take(), torch.tensor(targets), split, group, attributes=attributes, names=names
@@ -61,7 +61,7 @@ def folder_dataset(path: Path, stack: Stack) -> Dataset:
     return Dataset(path.resolve().name, tuple(classes), domains, source={"folder": str(path)})
 
 
-def _headers(files: Sequence[Path]) -> tuple[torch.Tensor | None, dict[str, tuple[str, ...]]]:
+def headers_of(files: Sequence[Path]) -> tuple[torch.Tensor | None, dict[str, tuple[str, ...]]]:
     """What DICOM files say of themselves: images of one patient stay in one split, sex and scanner are attributes."""
     if not all(file.suffix.lower() == DICOM for file in files):
         return None, {}
@@ -113,22 +113,22 @@ def images_in(folder: Path) -> list[Path]:
     return files
 
 
-def read_index(path: Path, size: int | None = None, fit: str = "squeeze") -> Dataset:
+def read_index(path: Path, size: int | None = None, fit: str = "squeeze", least: int = 2) -> Dataset:
     """Read an index of images: path (relative to the index), label, domain; silo, split and group if known.
 
     Rows of one group (a patient, an original) stay in one split; a row without a split is left undecided. Columns
-    that are none of these are attributes of the samples.
+    that are none of these are attributes of the samples. There must be `least` domains.
     """
-    return index_dataset(Path(path), Stack(size, fit))
+    return index_dataset(Path(path), Stack(size, fit), least)
 
 
-def index_dataset(path: Path, stack: Stack) -> Dataset:
+def index_dataset(path: Path, stack: Stack, least: int = 2) -> Dataset:
     """As `read_index`, with images put on a stack."""
     rows = _rows(path)
     by_domain: dict[str, list[Row]] = {name: [] for name in sorted({row["domain"] for row in rows})}
     for row in rows:
         by_domain[row["domain"]].append(row)
-    check_domains(by_domain, f"Index {path}")
+    check_domains(by_domain, f"Index {path}", least)
     found = {domain: {row["label"] for row in members} for domain, members in by_domain.items()}
     classes = all_classes(found)
     groups = {name: number for number, name in enumerate(sorted({row.get("group", "") for row in rows}))}

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from fairsilo.data import INDEX_SUFFIXES, has_name, load
 from fairsilo.data.dataset import UNDECIDED, Dataset, Domain
-from fairsilo.data.folder import SUFFIXES
+from fairsilo.data.folder import SUFFIXES, headers_of
 from fairsilo.data.layouts import has_masks, mask_folders, outlined, pairs_in
 from fairsilo.data.packed import read_domain
-from fairsilo.data.reading import Stack, size_limit
+from fairsilo.data.reading import Stack, natural, size_limit
 from fairsilo.errors import FairsiloError, nearest
 
 
@@ -32,7 +32,7 @@ def read_newcomer(source: str, classes: Sequence[str], size: int | None, fit: st
         chosen = {key: domain for key, domain in found.domains.items() if not wanted or key == wanted}
         return _renumbered(chosen, found.classes, classes, source)
     if path.suffix.lower() in INDEX_SUFFIXES and path.is_file():
-        found = load(index=source, size=size, fit=fit)
+        found = load(index=source, size=size, fit=fit, least=1)
         return _renumbered(found.domains, found.classes, classes, source)
     files = sorted(file for file in path.glob("*.npz") if not file.name.startswith(".")) if path.is_dir() else []
     if files:
@@ -79,17 +79,22 @@ def _folders(path: Path, classes: Sequence[str], stack: Stack) -> dict[str, Doma
 
 
 def _domain(path: Path, name: str, classes: Sequence[str], stack: Stack) -> Domain:
-    targets = []
+    """As the same folder is read where it is one of several domains: the same samples in the same order and groups."""
+    targets: list[int] = []
+    files: list[Path] = []
     with size_limit():
-        for folder in sorted(entry for entry in path.iterdir() if entry.is_dir() and not entry.name.startswith(".")):
-            label = _number(folder.name, classes, path)
-            for file in sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES):
+        for inside in natural(one.name for one in path.iterdir() if one.is_dir() and not one.name.startswith(".")):
+            label = _number(inside, classes, path)
+            for file in sorted(file for file in (path / inside).iterdir() if file.suffix.lower() in SUFFIXES):
                 stack.add(file, str(file))
                 targets.append(label)
+                files.append(file)
     if not targets:
         raise FairsiloError(f"{path} holds no image in a folder of a class")
     split = torch.full((len(targets),), UNDECIDED, dtype=torch.int8)
-    return Domain(name, stack.take(), torch.tensor(targets), split)
+    group, attributes = headers_of(files)
+    names = tuple(f"{file.parent.name}/{file.name}" for file in files)
+    return Domain(name, stack.take(), torch.tensor(targets), split, group, attributes=attributes, names=names)
 
 
 def _packed(files: Sequence[Path], classes: Sequence[str], stack: Stack) -> dict[str, Domain]:

@@ -20,8 +20,7 @@ from torch import Tensor
 from fairsilo.core import streams
 from fairsilo.core.samples import Storage
 from fairsilo.data.dataset import Dataset
-from fairsilo.data.dicom import SUFFIX as DICOM
-from fairsilo.data.dicom import pixels_of
+from fairsilo.data.dicom import is_dicom, pixels_of
 from fairsilo.errors import FairsiloError, nearest
 
 Pixels = NDArray[np.uint8]  # height x width x 3
@@ -172,7 +171,7 @@ def fitted(image: Image.Image, size: int, fit: str, resampling: Image.Resampling
 def _opened(source: Source) -> Image.Image:
     if isinstance(source, np.ndarray):
         return Image.fromarray(source)
-    if isinstance(source, Path) and source.suffix.lower() == DICOM:
+    if isinstance(source, Path) and is_dicom(source):
         return Image.fromarray(pixels_of(source))
     return Image.open(BytesIO(source) if isinstance(source, bytes) else source)
 
@@ -224,9 +223,9 @@ def natural(names: Iterable[str]) -> list[str]:
     return sorted(names)
 
 
-def check_domains(names: Collection[str], where: object) -> None:
-    """One domain is held out, so that at least one other must be left to train."""
-    if len(names) < 2:
+def check_domains(names: Collection[str], where: object, least: int = 2) -> None:
+    """One domain is held out, so that at least one other must be left to train; a silo's own data have one."""
+    if len(names) < least:
         found = f"only the domain {next(iter(names))!r}" if names else "no domain"
         raise FairsiloError(
             f"{where} has {found}, but at least 2 domains are needed, since one is held out to test on."

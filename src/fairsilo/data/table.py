@@ -37,8 +37,8 @@ def is_table(path: Path) -> bool:
     return "target" in columns or any(_number(str(rows[0][name])) is not None for name in _others(columns))
 
 
-def read_table(path: Path) -> Dataset:
-    """The rows of a CSV file by domain.
+def read_table(path: Path, least: int = 2) -> Dataset:
+    """The rows of a CSV file by domain, of which there must be `least`.
 
     Raises:
         FairsiloError: A column or a value is missing, or is no number where one must be; the row is named.
@@ -60,7 +60,7 @@ def read_table(path: Path) -> Dataset:
     by_domain: dict[str, list[Row]] = {name: [] for name in sorted({row["domain"] for row in rows})}
     for row in rows:
         by_domain[row["domain"]].append(row)
-    check_domains(by_domain, f"Table {path}")
+    check_domains(by_domain, f"Table {path}", least)
     labels = (
         {domain: {row["label"] for row in some} for domain, some in by_domain.items()} if "label" in columns else {}
     )

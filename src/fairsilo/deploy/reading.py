@@ -45,7 +45,7 @@ def _domain(silo: SiloSettings, brief: Brief) -> tuple[Domain, str]:
         found = (
             load(name=silo.data, size=brief.size, seed=brief.seed, fit=brief.fit, root=silo.root)
             if silo.data
-            else load(index=silo.table, size=brief.size, fit=brief.fit)
+            else load(index=silo.table, size=brief.size, fit=brief.fit, least=1)
         )
         return _chosen(relabelled(found, brief.classes), silo), found.task
     source = str(silo.folder or silo.packed)

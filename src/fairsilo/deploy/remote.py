@@ -18,7 +18,7 @@ Asked = tuple[str, wire.Payload]  # a site, and what it is asked
 
 
 class PauseError(StoppedError):
-    """The attempt ends at a round's boundary, so that a site that came back can take part in the next one."""
+    """The attempt ends at a round's boundary, so that a site that is back, or new, can take part in the next one."""
 
 
 class Channel(Protocol):

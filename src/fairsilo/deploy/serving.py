@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import yaml
 
 from fairsilo.config import Experiment, as_dict
+from fairsilo.core.files import numbers
 from fairsilo.core.roster import Member, Roster
 from fairsilo.deploy import wire
 from fairsilo.deploy.attempts import PAUSE
@@ -32,6 +34,28 @@ LONGEST = 600.0  # seconds that a site may take to read its data
 
 class TooFewError(StoppedError):
     """Not enough sites are there to begin, or to go on."""
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """Who takes part in a run, and where.
+
+    Attributes:
+        roster: The silos.
+        places: Silo -> site.
+        new: Silos that the run does not know yet.
+        notes: Sentences about who is new, and who takes no part.
+    """
+
+    roster: Roster
+    places: dict[str, str]
+    new: tuple[Joined, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> dict[str, str]:
+        """Silo -> site, of those that are somewhere."""
+        return {silo: site for silo, site in self.places.items() if site != NOWHERE}
 
 
 @dataclass(frozen=True)
@@ -68,28 +92,21 @@ def serve(folder: Path, channel: Channel, sites: Iterable[str], listener: Callba
         RunFolder(folder).write_json(VERSIONS, versions)
         for site, reason in sorted(absent.items()):
             note(f"site {site!r} takes no part: {why(reason)}")
-        roster, places, changed = agreed(folder, experiment, found)
-        for silo in changed:
-            note(f"silo {silo!r} takes no part: its site, its domain or its samples are not those the run began with")
-        experiment = resolved(experiment, roster)
+        who, engine = assembled(folder, channel, experiment, found, note)
+        for text in who.notes:
+            note(text)
+        experiment = resolved(experiment, who.roster)
         RunFolder(folder).write_text("config.yaml", yaml.safe_dump(as_dict(experiment), sort_keys=False))
+        RunFolder(folder).write_json(SITES, {**RunFolder(folder).read_json(SITES), **who.found})
         every = dataclasses.replace(experiment.engine, checkpoint_every=1)  # sites commit after every round
         experiment = dataclasses.replace(experiment, engine=every)
-        plan = plan_of(experiment, roster)
-        if plan.method.pools:
-            raise FairsiloError(f"{plan.method.name} needs all data in one place, which sites do not give away")
-        status = status_of(folder)
-        refuse_others(folder, status, fingerprint(plan, roster))
-        engine = Remote(channel, places, experiment.engine.timeout, lambda: _pause(folder), note)
-        fresh = RunFolder(folder).read_checkpoint() is None
-        for site, reason in sorted(engine.begin(str(status["id"]), plan.as_text(), fresh).items()):
-            note(f"site {site!r} takes no part: {why(reason)}")
+        plan = plan_of(experiment, who.roster)
         start = start_of(plan.model) if isinstance(plan.model, str) else ""
         course = Course(
             plan,
-            roster,
+            who.roster,
             engine,
-            server_data=server_data_of(experiment, roster),
+            server_data=server_data_of(experiment, who.roster),
             notes=(*([start] if start else []),),
         )
         try:
@@ -99,7 +116,7 @@ def serve(folder: Path, channel: Channel, sites: Iterable[str], listener: Callba
 
 
 def _pause(folder: Path) -> str:
-    return "a site is back" if (folder / PAUSE).exists() else ""
+    return "a site is back, or new" if (folder / PAUSE).exists() else ""
 
 
 def refuse_elsewhere(experiment: Experiment) -> None:
@@ -152,19 +169,45 @@ def _short(value: object) -> str:
     return value
 
 
-def agreed(folder: Path, experiment: Experiment, found: list[Joined]) -> tuple[Roster, dict[str, str], tuple[str, ...]]:
-    """The roster of a run, which silo is where, and silos that are not as they were.
+def assembled(
+    folder: Path, channel: Channel, experiment: Experiment, found: list[Joined], note: Callable[[str], None]
+) -> tuple[Agreed, Remote]:
+    """Who takes part in this attempt, newcomers among them, and the engine over their sites, which know the plan."""
+    settled = agreed(folder, experiment, found)
+    experiment = resolved(experiment, settled.roster)
+    plan = plan_of(experiment, settled.roster)
+    if plan.method.pools:
+        raise FairsiloError(f"{plan.method.name} needs all data in one place, which sites do not give away")
+    refuse_others(folder, status_of(folder), fingerprint(plan, settled.roster))
+    who = welcomed(folder, experiment, settled, settled.new)
+    engine, refused = _begun(folder, channel, experiment, who, note)
+    able = [one for one in settled.new if one.site not in refused]
+    if len(able) < len(settled.new):  # a newcomer that cannot begin is none: the quorum must not count with it
+        who = welcomed(folder, experiment, settled, able)
+        engine, _ = _begun(folder, channel, experiment, who, note)
+    without = (f"site {site!r} takes no part: {why(reason)}" for site, reason in sorted(refused.items()))
+    return dataclasses.replace(who, notes=(*who.notes, *without)), engine
 
-    It is settled when the run begins. After that a silo may be away, and it may come back with the data it had; with
-    others it is nowhere, so that one site cannot end the run of all.
+
+def _begun(
+    folder: Path, channel: Channel, experiment: Experiment, who: Agreed, note: Callable[[str], None]
+) -> tuple[Remote, dict[str, str]]:
+    """The engine over the sites, which are told the plan; and why some cannot take part."""
+    engine = Remote(channel, who.places, experiment.engine.timeout, lambda: _pause(folder), note)
+    fresh = not numbers(folder / "checkpoint", "server")
+    plan = plan_of(resolved(experiment, who.roster), who.roster)
+    return engine, engine.begin(str(status_of(folder)["id"]), plan.as_text(), fresh)
+
+
+def agreed(folder: Path, experiment: Experiment, found: list[Joined]) -> Agreed:
+    """Who takes part: settled when the run begins.
+
+    After that a silo may be away, and it may come back with the data it had; with others it is nowhere, so that one
+    site cannot end the run of all.
     """
-    run_folder, status = RunFolder(folder), status_of(folder)
-    if (folder / SITES).exists() and "roster" in status:
-        roster, places = Roster.from_dict(status["roster"]), run_folder.read_json(SITES)
-        changed = tuple(one.member.name for one in found if not _as_before(one, roster, places))
-        return roster, {str(silo): NOWHERE if silo in changed else str(site) for silo, site in places.items()}, changed
-    names = [one.member.name for one in found]
-    twice = next((name for name in names if names.count(name) > 1), None)
+    if (folder / SITES).exists() and "roster" in status_of(folder):
+        return _as_before(folder, found)
+    twice = next((name for name, count in Counter(one.member.name for one in found).items() if count > 1), None)
     if twice:
         raise FairsiloError(f"two silos are called {twice!r}; give one of them another name in its site.yaml")
     trains = [one for one in found if not one.evaluates]
@@ -172,13 +215,13 @@ def agreed(folder: Path, experiment: Experiment, found: list[Joined]) -> tuple[R
         raise TooFewError("no site is there that trains")
     first = trains[0]
     for one in found:
-        for key in ("task", "shape", "dtype"):
-            if getattr(one, key) != getattr(first, key):
-                raise FairsiloError(
-                    f"silo {one.member.name!r} has samples of {key} {_words(getattr(one, key))}, and silo "
-                    f"{first.member.name!r} of {_words(getattr(first, key))}; set data.size, or leave one of them out"
-                )
-        if one in trains and not one.member.train:
+        differs = _difference(one, first)
+        if differs:
+            raise FairsiloError(
+                f"silo {one.member.name!r} has {differs[0]}, and silo {first.member.name!r} of {differs[1]}; "
+                "set data.size, or leave one of them out"
+            )
+        if not one.evaluates and not one.member.train:
             raise FairsiloError(f"silo {one.member.name!r} has no training samples")
     silos, unseen = ([one.member for one in found if one.evaluates == which] for which in (False, True))
     name = experiment.data.name or Path(experiment.data.folder or experiment.data.packed or "sites").name
@@ -186,17 +229,82 @@ def agreed(folder: Path, experiment: Experiment, found: list[Joined]) -> tuple[R
         name, Brief.of(experiment).classes, first.shape, first.dtype, tuple(silos), tuple(unseen), first.task
     )
     places = {one.member.name: one.site for one in found}
+    run_folder = RunFolder(folder)
     run_folder.write_json(SITES, places)
-    run_folder.write_json("run.json", {**status, "roster": json.loads(json.dumps(roster.as_dict()))})
-    return roster, places, ()
+    run_folder.write_json("run.json", {**status_of(folder), "roster": json.loads(json.dumps(roster.as_dict()))})
+    return Agreed(roster, places)
 
 
-def _as_before(one: Joined, roster: Roster, places: Mapping[str, str]) -> bool:
-    """Whether a silo is the one it was; one that was not there then takes no part and changes nothing."""
-    try:
-        return roster[one.member.name] == one.member and places.get(one.member.name) == one.site
-    except KeyError:
-        return True
+def _as_before(folder: Path, found: list[Joined]) -> Agreed:
+    """The silos of a run under way, and what is said of those that are not as they were."""
+    roster = Roster.from_dict(status_of(folder)["roster"])
+    known = {member.name for member in (*roster.silos, *roster.unseen)}
+    # a newcomer's site is written down before its silo is: where a kill came between them, it is new again
+    places = {silo: str(site) for silo, site in RunFolder(folder).read_json(SITES).items() if silo in known}
+    new, notes = [], []
+    for one in found:
+        silo, site = one.member.name, places.get(one.member.name)
+        if site is None:
+            new.append(one)
+        elif site != one.site:
+            notes.append(f"silo {silo!r} of site {one.site!r} takes no part: site {site!r} has one of this name")
+        elif roster[silo] != one.member:
+            places[silo] = NOWHERE
+            notes.append(f"silo {silo!r} takes no part: its domain or its samples are not those the run began with")
+    return Agreed(roster, places, tuple(new), tuple(notes))
+
+
+def welcomed(folder: Path, experiment: Experiment, who: Agreed, new: Sequence[Joined]) -> Agreed:
+    """With silos that came after the run began, from the next round on; one that does not fit is left out."""
+    round_ = max(numbers(folder / "checkpoint", "server"), default=0) + 1
+    roster, places, notes = who.roster, dict(who.places), list(who.notes)
+    names = Counter(one.member.name for one in new)
+    for one in new:
+        silo = one.member.name
+        try:
+            if names[silo] > 1:
+                raise FairsiloError("two sites have one of this name")
+            roster = _with_newcomer(roster, one, experiment, round_)
+        except FairsiloError as problem:
+            notes.append(f"silo {silo!r} of site {one.site!r} takes no part: {problem}")
+        else:
+            places[silo] = one.site
+            notes.append(f"silo {silo!r} of site {one.site!r} takes part from round {round_} on")
+    return Agreed(roster, places, (), tuple(notes))
+
+
+def _with_newcomer(roster: Roster, one: Joined, experiment: Experiment, round_: int) -> Roster:
+    """The roster with one more silo.
+
+    What methods keep of silos at the server fits more of them, as a law of methods demands. Only a model that has a
+    piece for each silo does not.
+
+    Raises:
+        FairsiloError: The run cannot go on with it.
+    """
+    if not experiment.engine.newcomers:
+        raise FairsiloError("the run takes no newcomers (engine.newcomers)")
+    differs = _difference(one, roster)
+    if differs:
+        raise FairsiloError(f"it has {differs[0]}, and the run's silos of {differs[1]}")
+    if not one.evaluates and not one.member.train:
+        raise FairsiloError("it has no training samples")
+    larger = roster.grown(one.member, one.evaluates, round_)
+    before, after = (plan_of(experiment, some) for some in (roster, larger))
+    after.check(larger, experiment.data.server is not None)
+    sizes = {own.layout.size for own in (before.server_flat(), after.server_flat()) if own is not None}
+    if len(sizes) > 1:
+        raise FairsiloError(f"{after.method.name} has a piece of its server's model for each silo that it began with")
+    return larger
+
+
+def _difference(one: Joined, others: Joined | Roster) -> tuple[str, str] | None:
+    """In what a silo's samples differ from those of others, and what these have."""
+    for key in ("task", "shape", "dtype"):
+        mine, theirs = getattr(one, key), getattr(others, key)
+        if mine != theirs:
+            return f"samples of {key} {_words(mine)}", _words(theirs)
+    return None
 
 
 def _words(value: object) -> str:

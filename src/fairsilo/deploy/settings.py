@@ -48,13 +48,30 @@ class SiloSettings:
 class MachineSettings:
     """How a site's machine is used."""
 
-    device: str = setting("cpu", "where it trains", choices=("cpu", "cuda"))
+    device: str = setting("cpu", "where it trains; auto: on a GPU where there is one", choices=("cpu", "cuda", "auto"))
     threads: int = setting(1, "that a step of training may use", low=1)
     state: str = setting("state", "folder for what its silos keep between rounds, beside this file")
     trust: tuple[str, ...] | None = setting(None, "packages whose code a run may name, as package:name; else none")
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @property
+    def place(self) -> str:
+        """The device that this machine has, as PyTorch calls it.
+
+        Raises:
+            FairsiloError: It is to be a GPU, and there is none.
+        """
+        import torch  # not for reading settings alone
+
+        if self.device != "cpu" and torch.cuda.is_available():
+            return "cuda"
+        if self.device == "cuda":
+            raise FairsiloError(
+                "site.yaml says device: cuda, and PyTorch finds no GPU here; say cpu, or auto for a GPU if there is one"
+            )
+        return "cpu"
 
 
 @dataclass(frozen=True)

@@ -37,11 +37,13 @@ from fairsilo.tasks.registry import task_of
 
 log = logging.getLogger("fairsilo.site")
 
-VERSION, DATA, CODE, MODEL, STATE, FORM, ERROR = "version", "data", "code", "model", "state", "form", "error"
+VERSION, DATA, CODE, DEVICE, MODEL = "version", "data", "code", "device", "model"
+STATE, FORM, ERROR = "state", "form", "error"
 REASONS = {
     VERSION: "it has another version of fairsilo",
     DATA: "it cannot read its data as the run wants them",
     CODE: "the run names code of a package that it does not trust",
+    DEVICE: "it does not find the GPU that it is set to use",
     MODEL: "the run's plan cannot be built there",
     STATE: "what its silos kept does not fit the run's checkpoint",
     FORM: "it could not make sense of what it was asked",
@@ -145,17 +147,23 @@ class Site:
             raise RefusalError(FORM, "begin came before join")
         if self._begun != (run, text) or self.host is None:
             self._refuse_code(text)
-            machine = self.settings.machine
+            machine, device = self.settings.machine, self._device()
             try:
                 plan = Blueprint.from_text(text)
-                plan = dataclasses.replace(plan, device=machine.device, threads=machine.threads)
+                plan = dataclasses.replace(plan, device=device, threads=machine.threads)
                 vaults = {name: SiteVault(self.state / VAULT, run, name, self.credentials) for name in self.data}
                 self.host = Host(plan, self.data, vaults=vaults)
             except (FairsiloError, ValueError, TypeError, KeyError) as problem:
                 raise RefusalError(MODEL, str(problem)) from problem
-            self._open(run, fresh=told.get("fresh") is True)
+            self._open(run, told.get("fresh") is True, device)
             self._begun = (run, text)
         return wire.noted({})
+
+    def _device(self) -> str:
+        try:
+            return self.settings.machine.place
+        except FairsiloError as problem:
+            raise RefusalError(DEVICE, str(problem)) from problem
 
     def _refuse_code(self, text: str) -> None:
         """Code is imported only from packages that the site's own file trusts."""
@@ -176,7 +184,7 @@ class Site:
                 CODE, f"the run names {', '.join(foreign)}; to allow it, add the package to trust in site.yaml"
             )
 
-    def _open(self, run: str, fresh: bool) -> None:
+    def _open(self, run: str, fresh: bool, device: str) -> None:
         """What silos kept of a run, for this process alone; nothing where the server has nothing of it either."""
         folder = self.state / run
         folder.mkdir(parents=True, exist_ok=True)
@@ -189,7 +197,6 @@ class Site:
         self._lock = lock
         for name in self.data if fresh else ():
             shutil.rmtree(folder / name, ignore_errors=True)
-        device = self.settings.machine.device
         self.stores = {name: SiloStore(folder / name, answers=True, device=device) for name in self.data}
 
     # ----------------------------------------------------------------------------------------------------- in a round

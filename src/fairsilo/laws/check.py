@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import tempfile
@@ -225,6 +226,32 @@ def some_silos_sit_out(trial: Trial) -> None:
                 raise LawError(f"with 2 of 3 silos a round, round {record['round']} has {_failure(record)}")
 
 
+def a_silo_may_join_later(trial: Trial) -> None:
+    trial.needs_a_plain_run()
+    trial.needs_several_silos()
+    everybody = tiny.federation()
+    fewer = Federation(everybody.name, everybody.classes, everybody.silos[:2], everybody.unseen)
+
+    def crash(event: Event) -> None:
+        if (event.kind, event.round) == ("round", 1):
+            raise Crash
+
+    with tempfile.TemporaryDirectory(prefix="fairsilo-laws-") as place:
+        first = trial.loop(tiny.TRAINING, people=fewer, folder=Path(place), listener=crash)
+        with contextlib.suppress(Crash):
+            first.run()
+        then = trial.loop(tiny.TRAINING, people=everybody, folder=Path(place))
+        if then.server.layout.size != first.server.layout.size:
+            raise NotApplicableError("its server's model has a piece for each silo")
+        try:
+            rounds = then.run().rounds
+        except StoppedError as problem:
+            raise LawError(f"with a silo that joins in round 2 it stops: {problem}") from problem
+    for record in rounds[1:]:
+        if record["counted"] != [*everybody.names] or record["failures"]:
+            raise LawError(f"with a silo that joins in round 2, round {record['round']} has {_failure(record)}")
+
+
 def a_bad_update_is_that_silos_failure(trial: Trial) -> None:
     trial.needs_a_plain_run()
     trial.needs_updates()
@@ -285,6 +312,7 @@ LAWS = (
     Law("order", "silos served in another order give the same numbers", order_is_irrelevant),
     Law("engines", "worker processes give the same numbers, bit for bit", engines_agree),
     Law("participation", "some silos may sit out a round", some_silos_sit_out),
+    Law("joining", "a silo may join a run under way", a_silo_may_join_later),
     Law("bad update", "a bad update is that silo's counted failure", a_bad_update_is_that_silos_failure),
     Law("bad attachment", "a bad attachment is that silo's counted failure", a_bad_attachment_is_that_silos_failure),
 )

@@ -19,6 +19,7 @@ from fairsilo.core.silo import Silo
 from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
 from fairsilo.methods.gap_rules import adjust, gap, step_at
+from fairsilo.methods.newcomers import with_newcomers
 
 STALLED = 0.98  # a loss above this share of the one two rounds ago has stopped falling
 BELOW_A_GUESS = 0.9  # a loss up to this share of a guess's tells that something was learned
@@ -71,8 +72,7 @@ class GapState:
         self.metric = metric
         self.received = named(updates.silos, updates.numbers(f"gap.received{suffix}"))
         self.own = named(updates.silos, updates.numbers(f"gap.own{suffix}"))
-        uniform = {name: 1 / len(server.names) for name in server.names}
-        self.carried: dict[str, float] = dict(memory.get("weights", uniform))
+        self.carried = with_newcomers(memory.get("weights", {}), server.names)
 
     def previous_gaps(self) -> dict[str, float]:
         """Loss of the model received now minus that of the silo's own model when it last trained."""

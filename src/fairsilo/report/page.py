@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairsilo.analysis.attendance import attendance
 from fairsilo.analysis.chance import SHARES
 from fairsilo.analysis.groups import by_group
 from fairsilo.analysis.metrics import TAILS, VARIANCE, summarise
@@ -449,7 +450,8 @@ def failures(run: Run, baseline: Run | None) -> str:
     none = "None: every silo that was asked gave a usable answer in every complete round."
     listed_ = table(f"<tr>{head}</tr>", rows) if rows else paragraph(none)
     more = paragraph(f"{len(found) - SHOWN} more are in rounds.jsonl.", "quiet") if len(found) > SHOWN else ""
-    return section("failures", "Failures", listed_, more) + notes(run, baseline)
+    who = attendance(run.info.get("roster") or {}, run.rounds, run.rows)
+    return section("failures", "Failures", panel(*who), listed_, more) + notes(run, baseline)
 
 
 def notes(run: Run, baseline: Run | None) -> str:

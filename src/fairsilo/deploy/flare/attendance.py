@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from cryptography import x509
 
 from fairsilo.config import Experiment
@@ -30,7 +29,7 @@ TEMPLATE = """# What this site is. This file stays here; of it only the silo's n
 domain: {site}          # where the samples come from, such as a scanner or a plant
 folder: data            # images as data/CLASS/*.png, beside this file; or packed:, table:, data:
 role: train             # or: evaluate, for a site that only measures the global model
-device: cpu             # or: cuda
+device: cpu             # or: cuda; auto: on a GPU where there is one
 state: state            # what this silo keeps between rounds, its own model among it
 # share: 0.5            # take part with some of the training samples
 # trust: [my_package]   # packages whose code a run may name as package:name
@@ -117,8 +116,6 @@ def read_all(
 ) -> tuple[SiteSettings, list[tuple[Member, str, tuple[int, ...], str]]]:
     """Read the silos' samples as a run would; what each would say of itself."""
     settings = read_site(folder / "site.yaml", site_name(folder))
-    if settings.machine.device == "cuda" and not torch.cuda.is_available():
-        raise FairsiloError("site.yaml says device: cuda, and PyTorch finds no GPU here")
     brief = Brief.of(experiment)
     found = []
     for one in settings.silos:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from fairsilo.config import Experiment
@@ -27,7 +27,7 @@ from fairsilo.deploy.flare.machines import Session, System
 from fairsilo.deploy.serving import SITES, refuse_elsewhere
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.running import slug, start_folder, status_of
-from fairsilo.runs.setup import Objects
+from fairsilo.runs.setup import Objects, read_experiment
 
 POLL = 0.3  # seconds
 MOST = 5  # attempts in a row that end without a further round
@@ -143,17 +143,22 @@ class Supervisor:
                 self.say(f"{run.name}: the server was started anew, and its job is lost")
                 return
             if found is not None:
-                self._call_back(run, found)
+                self._call_back(run, found, system.sites)
         self.session.abort(job)
 
-    def _call_back(self, run: Path, system: System) -> None:
-        """Let the attempt end at the next round where a site of the run is there again, but not part of the job."""
+    def _call_back(self, run: Path, system: System, before: Collection[str]) -> None:
+        """Let the attempt end at the next round where a site is there that is not part of the job.
+
+        Either one of the run's that is there again, or one that came after the job was submitted: a site that was
+        connected then and got no part in it would not get one by another job.
+        """
         noted = present_in(run)
         if noted is None or not (run / SITES).exists() or (run / PAUSE).exists():
             return
         present, since = noted
-        wanted = set(json.loads((run / SITES).read_text(encoding="utf-8")).values()) - set(present)
-        if any(system.heard.get(site, 0.0) > since for site in wanted):
+        known = set(json.loads((run / SITES).read_text(encoding="utf-8")).values())
+        outside = {site for site, heard in system.heard.items() if heard > since} - set(present)
+        if outside & known or (outside - set(before) and read_experiment(run, trust=True).engine.newcomers):
             (run / PAUSE).touch()
 
     def _wait(self, seconds: float, stop: Callable[[], bool]) -> None:

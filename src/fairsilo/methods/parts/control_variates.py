@@ -20,6 +20,7 @@ from fairsilo.core.server import Server
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.fields import setting
+from fairsilo.methods.newcomers import keep_mean, kept_mean
 from fairsilo.methods.steps import path_length
 
 CHANGE = "the change of its control variate (a mean gradient), as large as the model"
@@ -84,10 +85,10 @@ class ControlVariates(Part):
 
     def step(self, server: Server, direction: Tensor) -> Tensor:
         changes = server.received[f"{self.name}.change"]
-        server.memory.of(self)["control"] = self._server_control(server) + changes / len(server.names)
+        keep_mean(server, self, "control", self._server_control(server) + changes / len(server.names))
         direction[: server.silo_layout.shared] *= self.server_lr
         return direction
 
     def _server_control(self, server: Server) -> Tensor:
-        kept = server.memory.of(self).get("control")
+        kept = kept_mean(server, self, "control")
         return kept if kept is not None else torch.zeros_like(server.vector[: server.silo_layout.parameters])

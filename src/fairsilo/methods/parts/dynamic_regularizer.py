@@ -17,6 +17,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.fields import setting
+from fairsilo.methods.newcomers import keep_mean, kept_mean
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class DynamicRegularizer(Part):
         if not self.alpha:
             return direction
         moved = server.received[MODEL][: server.silo_layout.shared] / len(server.names)
-        kept = server.memory.of(self).get("correction", torch.zeros_like(moved))
-        server.memory.of(self)["correction"] = kept - self.alpha * moved
-        direction[: len(moved)] -= server.memory.of(self)["correction"] / self.alpha
+        kept = kept_mean(server, self, "correction")
+        correction = (torch.zeros_like(moved) if kept is None else kept) - self.alpha * moved
+        keep_mean(server, self, "correction", correction)
+        direction[: len(moved)] -= correction / self.alpha
         return direction

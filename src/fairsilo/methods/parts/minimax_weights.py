@@ -12,6 +12,7 @@ from fairsilo.core.part import About
 from fairsilo.core.server import Server, Updates, named, ordered
 from fairsilo.fields import setting
 from fairsilo.methods.loss_weights import climb
+from fairsilo.methods.newcomers import with_newcomers
 from fairsilo.methods.received_loss import RECEIVED_LOSS, ReportsReceivedLoss, received_losses
 
 
@@ -38,9 +39,9 @@ class MinimaxWeights(ReportsReceivedLoss):
         first = torch.full_like(weights, 1 / len(updates)) if self.start == "uniform" else weights
         if not self.carry:
             return climb(first, losses, self.step_size, self.floor)
-        kept = server.memory.of(self).get("lambda")
-        if kept is None:
-            kept = {name: 1 / len(server.names) for name in server.names}
+        before = server.memory.of(self).get("lambda")
+        kept = with_newcomers(before or {}, server.names)
+        if before is None:
             kept |= named(updates.silos, first * len(updates) / len(server.names))
         now = ordered(updates.silos, kept)
         mass = now.sum()  # of those who take part; the others keep theirs

@@ -57,7 +57,7 @@ class MultiTask(Part):
             models = server.memory.of(self)["models"]
             key = f"{self.name}.sum"
             if key not in server.facts:
-                server.facts[key] = torch.stack([models[name] for name in server.names]).sum(0)
+                server.facts[key] = torch.stack([models[name] for name in sorted(models)]).sum(0)
             own = models.get(silo, 0.0)  # a newcomer has none among them
             message.tensors[f"{self.name}.others"] = server.facts[key] - own
             message.numbers[f"{self.name}.silos"] = len(server.names)
