@@ -72,14 +72,27 @@ def _save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> N
 
 
 def write_tree(path: Path, tree: Tree) -> None:
-    """Nested dictionaries of tensors and plain values as one safetensors file; no pickle."""
+    """Nested dictionaries of tensors and plain values as one safetensors file; no pickle.
+
+    Tensors are written from where they lie: a copy of each would be memory as large as what is saved.
+    """
     tensors: dict[str, Tensor] = {}
+    keys: dict[tuple[int, torch.dtype, torch.Size], str] = {}
+    storages: set[int] = set()
+
+    def kept(tensor: Tensor) -> str:
+        """Its key in the file; what occurs twice is written once, and the format wants no other overlap."""
+        whole = (tensor.data_ptr(), tensor.dtype, tensor.shape)
+        if whole not in keys:
+            keys[whole] = key = str(len(tensors))
+            storage = tensor.untyped_storage().data_ptr()
+            tensors[key] = tensor.clone() if storage in storages else tensor
+            storages.add(storage)
+        return keys[whole]
 
     def plain(value: Any, place: str) -> Any:
         if isinstance(value, Tensor):
-            key = str(len(tensors))
-            tensors[key] = value.detach().cpu().contiguous().clone()
-            return {"tensor": key}
+            return {"tensor": kept(value.detach().cpu().contiguous())}
         if isinstance(value, Mapping):
             return {"map": [[key, plain(item, f"{place}/{key}")] for key, item in value.items()]}
         if isinstance(value, list | tuple):

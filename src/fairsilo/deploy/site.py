@@ -186,7 +186,7 @@ class Site:
         for name in self.data if fresh else ():
             shutil.rmtree(folder / name, ignore_errors=True)
         device = self.settings.machine.device
-        self.stores = {name: SiloStore(folder / name, answers=True, device=device) for name in self.data}
+        self.stores = {name: SiloStore(folder / name, device) for name in self.data}
 
     # ----------------------------------------------------------------------------------------------------- in a round
     def ask(self, content: object) -> wire.Payload:

@@ -49,7 +49,7 @@ class FederationController(Controller):
         self.lost: set[str] = set()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        register()
+        register(Path(fl_ctx.get_workspace().get_root_dir()))
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Nothing to let go of."""

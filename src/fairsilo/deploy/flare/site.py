@@ -32,8 +32,9 @@ class SiteExecutor(Executor):
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.START_RUN:
-            register()
-            folder = Path(fl_ctx.get_workspace().get_root_dir()).parent
+            kit = Path(fl_ctx.get_workspace().get_root_dir())
+            register(kit)
+            folder = kit.parent
             try:
                 settings = read_site(folder / "site.yaml", fl_ctx.get_identity_name())
                 torch.set_num_threads(settings.machine.threads)
