@@ -228,7 +228,7 @@ class Site:
                 since = left_out.get(name)
                 if type(since) is int:
                     store.discard(since)
-                store.commit(round_, self.host.blueprint.layout)
+                store.commit(round_, self.host.model.layout)
 
     def restore(self, content: object) -> wire.Payload:
         """Take up what was kept after a round; a silo that was away then goes on from the last round it was there."""
