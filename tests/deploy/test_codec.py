@@ -31,12 +31,12 @@ def blocks(tensors: dict[str, Tensor], size: int) -> list[list[bytes]]:
         found.append(data)
 
 
-def arrived(sent: Iterable[list[bytes]], folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, dict[str, Tensor]]:
+def arrived(sent: Iterable[list[bytes]], folder: Path, patched: pytest.MonkeyPatch) -> tuple[str, dict[str, Tensor]]:
     def download(consumer: codec.Arriving, **options: Any) -> None:
         for data in sent:
             consumer.consume("reference", {}, data)
 
-    monkeypatch.setattr(codec, "download_object", download)
+    patched.setattr(codec, "download_object", download)
     return codec.Tensors(folder).download(from_fqcn="server", ref_id="reference")
 
 
