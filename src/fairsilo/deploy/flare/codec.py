@@ -46,7 +46,7 @@ def register(folder: Path) -> None:
     fobs.register(Tensors(folder))
 
 
-class Tensors(TensorDecomposer):  # type: ignore[misc]
+class Tensors(TensorDecomposer):
     """The tensors of a message as one safetensors file, which is sent block by block and arrives on the disk.
 
     FLARE's own way is a message for each tensor. A model is one tensor here, and would be held several times at both
@@ -78,7 +78,7 @@ class Tensors(TensorDecomposer):  # type: ignore[misc]
                 return f"what arrived holds no tensors: {problem}", {}
 
 
-class Blocks(CacheableObject):  # type: ignore[misc]
+class Blocks(CacheableObject):
     """Tensors as a safetensors file, of which only the block under way is in memory."""
 
     def __init__(self, tensors: Mapping[str, Tensor], size: int) -> None:
@@ -110,7 +110,7 @@ class Blocks(CacheableObject):  # type: ignore[misc]
         return block
 
 
-class Arriving(ItemConsumer):  # type: ignore[misc]
+class Arriving(ItemConsumer):
     """Writes blocks to a file."""
 
     def __init__(self, file: IO[bytes]) -> None:
