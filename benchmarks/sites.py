@@ -1,7 +1,7 @@
 """A federation of real processes over mutual TLS: seconds per exchange, bytes, and memory in copies of the model.
 
     python benchmarks/sites.py                               three sites, small-cnn, 5 rounds
-    python benchmarks/sites.py --sites 20 --rounds 20
+    python benchmarks/sites.py --sites 20 --rounds 20 --model tiny-vit
     python benchmarks/sites.py --model "vit-base(size=32, patch=16)" --rounds 2
 
 Sites hold a few images each, so that what is measured is what lies between them and not their training.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -143,10 +145,25 @@ def test_tensors_come_back_bit_by_bit(tmp_path: Path, dtype: torch.dtype, shape:
 
 def test_tensors_that_share_or_skip_memory_come_back(tmp_path: Path) -> None:
     base = torch.arange(12.0).view(3, 4)
-    tree = {"whole": base, "same": base, "turned": base.T, "stretch": base[1:, 1:3]}
+    tree = {"whole": base, "same": base, "turned": base.T, "stretch": base[1:, 1:3], "rows": base[1:]}
     write_tree(tmp_path / "tree", tree)
     found = read_tree(tmp_path / "tree")
     assert all(torch.equal(found[key], tree[key]) for key in tree)
+
+
+def test_a_tree_is_let_go_as_soon_as_it_is_written_or_read(tmp_path: Path) -> None:
+    """It may be as large as a model, so it must not wait for a collection of garbage."""
+    gc.disable()
+    try:
+        kept = torch.ones(3)
+        write_tree(tmp_path / "tree", {"deep": [{"t": kept}]})
+        written = weakref.ref(kept)
+        del kept
+        assert written() is None
+        read = weakref.ref(read_tree(tmp_path / "tree")["deep"][0]["t"])
+        assert read() is None
+    finally:
+        gc.enable()
 
 
 def test_a_tensor_with_a_gradient_is_kept_without_it(tmp_path: Path) -> None:

@@ -38,9 +38,9 @@ def step(store: SiloStore, asked: Request) -> tuple[Message, bool]:
     return Message({MODEL: asked.message.tensors[MODEL] + counted(store) - 1}), True
 
 
-@pytest.fixture(params=["in memory", "on disk"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> SiloStore:
-    return SiloStore(tmp_path / "silo" if request.param == "on disk" else None, answers=True)
+@pytest.fixture
+def store(tmp_path: Path) -> SiloStore:
+    return SiloStore(tmp_path / "silo")
 
 
 def test_a_repeated_request_is_answered_once(store: SiloStore) -> None:
@@ -78,8 +78,7 @@ def test_a_first_request_with_another_message_starts_from_the_last_commit(store:
         assert counted(store) == 2
 
 
-def test_rounds_that_are_not_committed_one_by_one_build_on_each_other() -> None:
-    store = SiloStore(answers=True)
+def test_rounds_that_are_not_committed_one_by_one_build_on_each_other(store: SiloStore) -> None:
     for number in (1, 2, 3):
         assert step(store, request(round_=number))[1]
         assert counted(store) == number
@@ -89,8 +88,8 @@ def test_rounds_that_are_not_committed_one_by_one_build_on_each_other() -> None:
 
 
 def test_answers_survive_a_restart_of_the_silo(tmp_path: Path) -> None:
-    first, _ = step(SiloStore(tmp_path, answers=True), request())
-    store = SiloStore(tmp_path, answers=True)
+    first, _ = step(SiloStore(tmp_path), request())
+    store = SiloStore(tmp_path)
     store.restore(0)
     again, computed = step(store, request())
     assert not computed
@@ -154,12 +153,12 @@ def test_a_site_that_is_asked_everything_twice_finds_the_same(how: str, people: 
                         computed.append((name, asked.round, asked.number))
                         known = answer.message
                     if exchange.number % 2:
-                        self.stores[name] = store = SiloStore(tmp_path / name, answers=True)
+                        self.stores[name] = store = SiloStore(tmp_path / name)
                 yield Reply(name, known, number=exchange.number)
 
     def sites(plan: tiny.Blueprint, silos: Federation) -> Sequential:
         made = Sites(plan, silos)
-        made.stores = {name: SiloStore(tmp_path / name, answers=True) for name in made.stores}
+        made.stores = {name: SiloStore(tmp_path / name) for name in made.stores}
         return made
 
     computed: list[tuple[str, int, int]] = []

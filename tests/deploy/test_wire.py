@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,23 @@ def test_a_second_reply_of_one_silo_changes_nothing() -> None:
     assert [reply.silo for reply in found] == ["a", "b"]
     assert isinstance(found[0].answer, Message)
     assert found[0].answer.numbers == {"loss": 1.0}
+
+
+def test_an_answer_is_let_go_before_the_next_one_is_taken_up() -> None:
+    """It may be as large as a model, whatever the order in which answers arrive."""
+
+    class Backwards(Replying):
+        def call(self, step: str, asked: Mapping[str, Asked], seconds: float | None) -> Iterator[tuple[str, object]]:
+            for key in reversed(asked):
+                yield key, good() | {"silo": key}
+
+    exchange = Exchange("train", 3, dict.fromkeys("abc", REQUEST.message), 1, "run")
+    used: list[weakref.ref[Any]] = []
+    for reply in Remote(Backwards([]), dict.fromkeys("abc", "site")).ask(exchange):
+        assert all(one() is None for one in used)
+        used.append(weakref.ref(reply.answer))
+        del reply
+    assert len(used) == 3
 
 
 def test_a_channel_that_ends_early_leaves_silos_lost() -> None:

@@ -73,40 +73,57 @@ def _save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> N
 
 def write_tree(path: Path, tree: Tree) -> None:
     """Nested dictionaries of tensors and plain values as one safetensors file; no pickle."""
-    tensors: dict[str, Tensor] = {}
+    kept = _Kept()
+    shape = _plain(tree, "", kept)
+    _save(kept.tensors or {"empty": torch.empty(0)}, path, metadata={"tree": json.dumps(shape)})
 
-    def plain(value: Any, place: str) -> Any:
-        if isinstance(value, Tensor):
-            key = str(len(tensors))
-            tensors[key] = value.detach().cpu().contiguous().clone()
-            return {"tensor": key}
-        if isinstance(value, Mapping):
-            return {"map": [[key, plain(item, f"{place}/{key}")] for key, item in value.items()]}
-        if isinstance(value, list | tuple):
-            return {"list": [plain(item, f"{place}/{i}") for i, item in enumerate(value)]}
-        if value is None or isinstance(value, bool | int | float | str):
-            return value
-        raise TypeError(f"{place} is a {type(value).__name__}; only tensors, numbers and texts can be kept")
 
-    shape = plain(tree, "")
-    _save(tensors or {"empty": torch.empty(0)}, path, metadata={"tree": json.dumps(shape)})
+class _Kept:
+    """The tensors of a file by key, from where they lie: copies would be as much memory as is saved."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self._keys: dict[tuple[int, torch.dtype, torch.Size], str] = {}
+        self._storages: set[int] = set()
+
+    def key(self, tensor: Tensor) -> str:
+        """What occurs twice is written once; any other overlap the format refuses."""
+        whole = (tensor.data_ptr(), tensor.dtype, tensor.shape)
+        if whole not in self._keys:
+            self._keys[whole] = key = str(len(self.tensors))
+            storage = tensor.untyped_storage().data_ptr()
+            self.tensors[key] = tensor.clone() if storage in self._storages else tensor
+            self._storages.add(storage)
+        return self._keys[whole]
+
+
+def _plain(value: Any, place: str, kept: _Kept) -> Any:
+    if isinstance(value, Tensor):
+        return {"tensor": kept.key(value.detach().cpu().contiguous())}
+    if isinstance(value, Mapping):
+        return {"map": [[key, _plain(item, f"{place}/{key}", kept)] for key, item in value.items()]}
+    if isinstance(value, list | tuple):
+        return {"list": [_plain(item, f"{place}/{i}", kept) for i, item in enumerate(value)]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"{place} is a {type(value).__name__}; only tensors, numbers and texts can be kept")
 
 
 def read_tree(path: Path) -> dict[str, Any]:
     tensors, metadata = read_tensors(path)
     if "tree" not in metadata:
         raise FairsiloError(f"{path} was not written by fairsilo")
+    return dict(_restored(json.loads(metadata["tree"]), tensors))
 
-    def restored(value: Any) -> Any:
-        if isinstance(value, dict):
-            if "tensor" in value:
-                return tensors[value["tensor"]]
-            if "map" in value:
-                return {key: restored(item) for key, item in value["map"]}
-            return [restored(item) for item in value["list"]]
+
+def _restored(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    if not isinstance(value, dict):
         return value
-
-    return dict(restored(json.loads(metadata["tree"])))
+    if "tensor" in value:
+        return tensors[value["tensor"]]
+    if "map" in value:
+        return {key: _restored(item, tensors) for key, item in value["map"]}
+    return [_restored(item, tensors) for item in value["list"]]
 
 
 def on_device(tree: Any, device: torch.device) -> Any:

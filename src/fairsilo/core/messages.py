@@ -95,13 +95,13 @@ def digest(tree: object) -> str:
     return found.hexdigest()
 
 
-def _pieces(tree: object) -> Iterator[bytes]:
+def _pieces(tree: object) -> Iterator[bytes | memoryview]:
     if isinstance(tree, Message):
         tree = {"tensors": tree.tensors, "numbers": tree.numbers}
     if isinstance(tree, Tensor):
         values = tree.detach().cpu().contiguous()
         yield f"<{values.dtype}{tuple(values.shape)}>".encode()
-        yield values.reshape(-1).view(torch.uint8).numpy().tobytes()
+        yield values.reshape(-1).view(torch.uint8).numpy().data
     elif isinstance(tree, Mapping):
         yield b"{"
         for key in sorted(tree, key=str):

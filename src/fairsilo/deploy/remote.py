@@ -70,6 +70,7 @@ class Remote:
                     elif exchange.kind in REMEMBERED:
                         self._left_out.setdefault(silo, exchange.number)
                     ready[silo] = Reply(silo, answer, time.perf_counter() - begun, exchange.number)
+                    del answer  # as large as a model, and another's turn may come first
                 del content
             yield ready.pop(name)
 

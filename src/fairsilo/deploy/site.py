@@ -197,7 +197,7 @@ class Site:
         self._lock = lock
         for name in self.data if fresh else ():
             shutil.rmtree(folder / name, ignore_errors=True)
-        self.stores = {name: SiloStore(folder / name, answers=True, device=device) for name in self.data}
+        self.stores = {name: SiloStore(folder / name, device) for name in self.data}
 
     # ----------------------------------------------------------------------------------------------------- in a round
     def ask(self, content: object) -> wire.Payload:
@@ -239,7 +239,7 @@ class Site:
                 since = left_out.get(name)
                 if type(since) is int:
                     store.discard(since)
-                store.commit(round_, self.host.blueprint.layout)
+                store.commit(round_, self.host.model.layout)
 
     def restore(self, content: object) -> wire.Payload:
         """Take up what was kept after a round; a silo that was away then goes on from the last round it was there."""

@@ -1,9 +1,9 @@
 """What a silo keeps: its memory between rounds, its own models, and the answers it gave. Only the silo reads it.
 
 In a simulation stores live in memory, are written together with the run's checkpoint and keep no answers. On a machine
-of its own a store has a folder and keeps the answers of the round under way: a request that is repeated after a lost
-connection, or after a restart of either side, gets the stored answer instead of a second step of training. Answers of a
-round are dropped when the next one begins, so a store with a folder must be committed after every round.
+of its own a store has a folder and keeps there the answers of the round under way: a request that is repeated after a
+lost connection, or after a restart of either side, gets the stored answer instead of a second step of training. Answers
+of a round are dropped when the next one begins, so a store with a folder must be committed after every round.
 """
 
 from __future__ import annotations
@@ -38,11 +38,10 @@ KEPT = 2  # checkpoints: a kill may leave server and silos one apart
 
 @dataclass(frozen=True)
 class _Given:
-    """An answer that was given, what it was an answer to, and what the silo remembered from then on."""
+    """What an answer was given to, and what the silo remembered from then on; the answer itself is in the folder."""
 
     asked: str  # digest of the request
     before: str  # digest of the memory it started from
-    message: Message
     after: Memory
 
 
@@ -50,16 +49,14 @@ class SiloStore:
     """One silo's own state.
 
     Args:
-        folder: Where it is written. Without one it lives in memory.
-        answers: Whether answers are kept, to be given again when a request is repeated.
+        folder: Where it is written, with the answers that are given again. Without one it lives in memory.
         device: Where its tensors lie.
     """
 
-    def __init__(self, folder: Path | None = None, answers: bool = False, device: str = "cpu") -> None:
+    def __init__(self, folder: Path | None = None, device: str = "cpu") -> None:
         self.folder = folder
         self.memory = Memory()
         self.models: dict[str, Tensor] = {}  # its own models (best, last), waiting to be saved
-        self._answers = answers
         self._device = torch.device(device)
         self._begun = Memory()  # what the round under way starts from
         self._given: dict[int, _Given] = {}  # by number, of the round under way
@@ -71,13 +68,14 @@ class SiloStore:
     # ----------------------------------------------------------------------------------------------------- one request
     def given(self, request: Request) -> Message | None:
         """The stored answer to a request that is repeated; otherwise None, and the memory is what it starts from."""
-        if not self._answers:
+        if self.folder is None:
             return None
         self._begin(request)
         known = self._given.get(request.number)
         if known and (known.asked, known.before) == (_asked(request), digest(self.memory)):
             self.memory = known.after
-            return _copied(known.message)
+            tree = self._read_answer(request.number)
+            return Message(tree["tensors"], tree["numbers"])
         return None
 
     def _begin(self, request: Request) -> None:
@@ -93,12 +91,13 @@ class SiloStore:
         before, after = self.memory, self.memory if answer.memory is None else answer.memory
         self.memory = after
         self.models |= answer.saved or {}
-        if not self._answers or not isinstance(answer.message, Message):
+        if self.folder is None or not isinstance(answer.message, Message):
             return
         for number in [number for number in self._given if number >= request.number]:  # they followed another answer
             self._drop(number)
-        self._given[request.number] = _Given(_asked(request), digest(before), _copied(answer.message), after)
-        self._write_answer(request)
+        given = _Given(_asked(request), digest(before), after)
+        self._write_answer(request, given, answer.message)
+        self._given[request.number] = given
 
     def discard(self, since: int) -> None:
         """Remember nothing of the round under way from a request on: its answer, and what followed, did not count."""
@@ -148,22 +147,24 @@ class SiloStore:
             numbered(self.folder, "round", later).unlink()
 
     # ------------------------------------------------------------------------------------------------- answers on disk
-    def _write_answer(self, request: Request) -> None:
-        if self.folder is None:
-            return
-        known = self._given[request.number]
+    def _write_answer(self, request: Request, given: _Given, message: Message) -> None:
+        assert self.folder is not None
         tree = {
             "run": request.run,
             "round": request.round,
-            "asked": known.asked,
-            "before": known.before,
-            "tensors": known.message.tensors,
-            "numbers": known.message.numbers,
-            "after": known.after,
+            "asked": given.asked,
+            "before": given.before,
+            "tensors": message.tensors,
+            "numbers": message.numbers,
+            "after": given.after,
             "models": self.models,
         }
         with replacing(numbered(self.folder, "answer", request.number)) as beside:
             write_tree(beside, tree)
+
+    def _read_answer(self, number: int) -> dict[str, Any]:
+        assert self.folder is not None
+        return dict(on_device(read_tree(numbered(self.folder, "answer", number)), self._device))
 
     def _take_up(self) -> None:
         """After a restart: the last commit, and the answers given since."""
@@ -172,10 +173,9 @@ class SiloStore:
         if committed:
             self.restore(committed[-1])
         for number in numbers(self.folder, "answer"):
-            tree = on_device(read_tree(numbered(self.folder, "answer", number)), self._device)
+            tree = self._read_answer(number)
             self._under_way = (tree["run"], tree["round"])
-            message = Message(tree["tensors"], tree["numbers"])
-            self._given[number] = _Given(tree["asked"], tree["before"], message, Memory(tree["after"]))
+            self._given[number] = _Given(tree["asked"], tree["before"], Memory(tree["after"]))
             self.models |= tree["models"]
             self.memory = self._given[number].after
 
@@ -192,11 +192,6 @@ class SiloStore:
 
 def _asked(request: Request) -> str:
     return digest([*request.identity, request.kind, request.message])
-
-
-def _copied(message: Message) -> Message:
-    """Whoever gets a message may change its tensors in place, as a running sum does."""
-    return Message({key: tensor.clone() for key, tensor in message.tensors.items()}, dict(message.numbers))
 
 
 def memory_of(tree: dict[str, Any], device: torch.device) -> Memory:

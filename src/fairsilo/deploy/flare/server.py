@@ -50,7 +50,7 @@ class FederationController(Controller):
         self.lost: set[str] = set()
 
     def start_controller(self, fl_ctx: FLContext) -> None:
-        register()
+        register(Path(fl_ctx.get_workspace().get_root_dir()))
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Nothing to let go of."""
@@ -124,7 +124,7 @@ class FlareChannel:
         try:
             while tasks:
                 try:
-                    key, answer = arrived.get(timeout=0.05)
+                    found = [arrived.get(timeout=0.05)]
                 except queue.Empty:
                     if self.abort.triggered:
                         raise AbortedError from None
@@ -137,10 +137,8 @@ class FlareChannel:
                         asked_at = now
                     yield from self._given_up(tasks, end is not None and now > end, seconds)
                     continue
-                if key in tasks:
-                    del tasks[key]
-                    yield key, answer
-                del answer  # as large as a model
+                if tasks.pop(found[0][0], None) is not None:
+                    yield found.pop()  # as large as a model: whoever takes it holds it alone
         finally:
             for _, task in tasks.values():
                 if task is not None:

@@ -33,8 +33,8 @@ class SiteExecutor(Executor):
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         if event_type == EventType.START_RUN:
-            register()
             kit = Path(fl_ctx.get_workspace().get_root_dir())
+            register(kit)
             folder, startup = kit.parent, kit / "startup"
             credentials = Credentials(startup / "client.crt", startup / "client.key", startup / "rootCA.pem")
             try:
