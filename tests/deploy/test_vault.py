@@ -159,3 +159,18 @@ def test_noise_at_sites_is_no_function_of_what_the_server_knows(tmp_path: Path) 
     spent = [record["shown"]["dp-updates.epsilon"] for record in rounds(folder)]
     wanted = [epsilon_of([(0.005, 1.0, number)], 1e-5) for number in (1, 2)]
     assert [{f"{value:.9g}" for value in one.values()} for one in spent] == [{f"{value:.9g}"} for value in wanted]
+
+
+def test_a_site_takes_no_part_without_what_it_requires(authority: Authority, tmp_path: Path) -> None:
+    """Its word is for the server, its sentence for its own log."""
+    sites = signing_sites(tmp_path / "sites", authority)
+    path = write_site(tmp_path / "sites" / "scan", "scan", require=["secure-aggregation"])
+    sites["scan"] = Site(read_site(path, "scan"), authority.credentials("scan"))
+    said: list[str] = []
+    folder = begun(tmp_path / "plain", "fedavg")
+    served(folder, Local(sites), listener=lambda event: said.append(event.text))
+    assert "site 'scan' takes no part: the run's method lacks what it requires" in said
+    assert rounds(folder)[-1]["counted"] == ["print", "sketch"]
+    masked = begun(tmp_path / "masked", "fedavg | secure-aggregation")
+    served(masked, Local(sites))
+    assert rounds(masked)[-1]["counted"] == ["print", "scan", "sketch"]

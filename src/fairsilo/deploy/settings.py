@@ -52,6 +52,9 @@ class MachineSettings:
     threads: int = setting(1, "that a step of training may use", low=1)
     state: str = setting("state", "folder for what its silos keep between rounds, beside this file")
     trust: tuple[str, ...] | None = setting(None, "packages whose code a run may name, as package:name; else none")
+    require: tuple[str, ...] | None = setting(
+        None, "parts without which it takes no part in a run, such as secure-aggregation"
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -37,12 +37,13 @@ from fairsilo.tasks.registry import task_of
 
 log = logging.getLogger("fairsilo.site")
 
-VERSION, DATA, CODE, DEVICE, MODEL = "version", "data", "code", "device", "model"
+VERSION, DATA, CODE, POLICY, DEVICE, MODEL = "version", "data", "code", "policy", "device", "model"
 STATE, FORM, ERROR = "state", "form", "error"
 REASONS = {
     VERSION: "it has another version of fairsilo",
     DATA: "it cannot read its data as the run wants them",
     CODE: "the run names code of a package that it does not trust",
+    POLICY: "the run's method lacks what it requires",
     DEVICE: "it does not find the GPU that it is set to use",
     MODEL: "the run's plan cannot be built there",
     STATE: "what its silos kept does not fit the run's checkpoint",
@@ -150,6 +151,7 @@ class Site:
             machine, device = self.settings.machine, self._device()
             try:
                 plan = Blueprint.from_text(text)
+                self._refuse_unprotected(plan)
                 plan = dataclasses.replace(plan, device=device, threads=machine.threads)
                 vaults = {name: SiteVault(self.state / VAULT, run, name, self.credentials) for name in self.data}
                 self.host = Host(plan, self.data, vaults=vaults)
@@ -158,6 +160,13 @@ class Site:
             self._open(run, told.get("fresh") is True, device)
             self._begun = (run, text)
         return wire.noted({})
+
+    def _refuse_unprotected(self, plan: Blueprint) -> None:
+        """The server decides what a run is; a site decides what it takes no part without."""
+        there = {part.name for part in plan.method.parts}
+        missing = [name for name in self.settings.machine.require or () if name not in there]
+        if missing:
+            raise RefusalError(POLICY, f"{plan.method.name} is without {', '.join(missing)}, which site.yaml requires")
 
     def _device(self) -> str:
         try:

@@ -65,8 +65,8 @@ class Public:
 
     @classmethod
     def read(cls, told: bytes) -> Public:
-        keys = (told[start : start + _KEY] for start in range(0, 3 * _KEY, _KEY))
-        return cls(*keys, int.from_bytes(told[3 * _KEY : _TOLD], "big"))
+        seals, pairs, own = (told[start : start + _KEY] for start in range(0, 3 * _KEY, _KEY))
+        return cls(seals, pairs, own, int.from_bytes(told[3 * _KEY : _TOLD], "big"))
 
 
 # --------------------------------------------------------------------------------------------------------- at a silo

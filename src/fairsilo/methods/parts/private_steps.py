@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings
@@ -13,7 +12,7 @@ from fairsilo.core.messages import Message
 from fairsilo.core.optimizers import kept_optimizer
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
-from fairsilo.core.vault import normal, seed_of
+from fairsilo.core.vault import normal
 from fairsilo.core.vectors import Layout
 from fairsilo.fields import setting
 from fairsilo.methods.accounting import account, epsilon_of_part
@@ -53,7 +52,6 @@ class PrivateSteps(Part):
         require_plain_draws(self.name, training)
 
     def train(self, silo: Silo) -> Tensor:
-        torch.manual_seed(seed_of(silo.secret(self.name, "dropout")))
         with sample_gradients(silo) as gradients, kept_optimizer(silo) as optimizer:
 
             def step(silo: Silo, batch: Batch) -> Tensor:

@@ -17,7 +17,6 @@ from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
 from fairsilo.methods import secure_sums as steps
 
-_NAME = "secure-aggregation"
 _sends = partial(Sends, dtype="uint8", exchange="share")
 
 
@@ -25,15 +24,15 @@ _sends = partial(Sends, dtype="uint8", exchange="share")
 class SecureAggregation(Part):
     """y_i = x_i + PRG(b_i) + sum_{j > i} PRG(s_ij) - sum_{j < i} PRG(s_ij) mod 2^64;  sum_i x_i is all that is seen."""
 
-    name = _NAME
+    name = "secure-aggregation"
     about = About(
         paper="Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning, CCS 2017",
         formula="y_i = x_i + PRG(b_i) + sum_{j>i} PRG(s_ij) - sum_{j<i} PRG(s_ij) mod 2^64",
         sends=(
-            _sends(f"{_NAME}.keys", "public keys of the round", ("signed",), topic=steps.KEYS),
-            _sends(f"{_NAME}.shares", "sealed shares of its keys", ("silos", "letter"), topic=steps.SHARES),
-            _sends(f"{_NAME}.agreed", "its signature under who sent", ("proof",), topic=steps.AGREE),
-            _sends(f"{_NAME}.opened", "shares that open the sum", ("silos", "share"), topic=steps.OPEN),
+            _sends(f"{name}.keys", "public keys of the round", ("signed",), topic=steps.KEYS),
+            _sends(f"{name}.shares", "sealed shares of its keys", ("silos", "letter"), topic=steps.SHARES),
+            _sends(f"{name}.agreed", "its signature under who sent", ("proof",), topic=steps.AGREE),
+            _sends(f"{name}.opened", "shares that open the sum", ("silos", "share"), topic=steps.OPEN),
         ),
         keeps=("its keys of the round",),
     )
