@@ -245,7 +245,6 @@ def test_a_silo_probes_no_model_that_its_method_does_not() -> None:
         ("dp-sgd | ditto", "both own the local loop"),
         ("only-da | dp-updates", "'feature-alignment' has silos send more"),
         ("fedclip | dp-sgd", "needs the loss of every sample by itself"),
-        ("iop-fl | dp-updates", "has silos send more"),
     ],
 )
 def test_what_goes_around_the_noise_is_refused(how: str, sentence: str) -> None:

@@ -107,13 +107,13 @@ class Method:
             for one in part.sends if part not in (*noised, *masked) else ():
                 what = one.words or ("a number for the report" if SHOWN in one.name else "each silo's update")
                 update = (one.name, one.exchange) == (MODEL, "train")
-                if noised and one.to == "server" and not update:
+                if noised and one.to != "silos" and not update:
                     raise FairsiloError(
                         f"{self.name}: {noised[0].name!r} makes updates private, and {part.name!r} has silos send "
                         f"more: {what}; leave one of them out"
                     )
                 hidden = one.per != "silo" and one.exchange == "train" and not one.is_number
-                if masked and one.to == "server" and not hidden and SHOWN not in one.name:
+                if masked and one.to != "silos" and not hidden and SHOWN not in one.name:
                     raise FairsiloError(
                         f"{self.name}: {masked[0].name!r} shows the server sums of updates alone, and {part.name!r} "
                         f"needs of single silos: {what}; leave one of them out"
