@@ -29,10 +29,8 @@ class SecureAggregation(Part):
         paper="Bonawitz et al., Practical Secure Aggregation for Privacy-Preserving Machine Learning, CCS 2017",
         formula="y_i = x_i + PRG(b_i) + sum_{j>i} PRG(s_ij) - sum_{j<i} PRG(s_ij) mod 2^64",
         sends=(
-            _sends(f"{name}.keys", "public keys of the round", ("signed",), topic=steps.KEYS, to="everybody"),
-            _sends(
-                f"{name}.shares", "sealed shares of its keys", ("silos", "letter"), topic=steps.SHARES, to="everybody"
-            ),
+            _sends(f"{name}.keys", "its keys of the round", ("signed",), topic=steps.KEYS, to="everybody"),
+            _sends(f"{name}.shares", "shares of keys", ("silos", "letter"), topic=steps.SHARES, to="everybody"),
             _sends(f"{name}.agreed", "its signature under who sent", ("proof",), topic=steps.AGREE),
             _sends(f"{name}.opened", "shares that open the sum", ("silos", "share"), topic=steps.OPEN),
         ),
