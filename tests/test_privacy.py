@@ -195,7 +195,7 @@ def test_epsilon_grows_with_rounds_and_drawn_samples_cost_less() -> None:
 
 def test_epsilon_of_steps_follows_each_silos_size() -> None:
     people = tiny.federation()
-    training = dataclasses.replace(tiny.TRAINING, batch_size=10, epochs=2, rounds=2)
+    training = dataclasses.replace(tiny.TRAINING, batch_size=10, epochs=2, rounds=1)
     history, _ = tiny.run("dp-sgd(noise=1.5)", people, training)
     for round_, found in enumerate(epsilons(history, "dp-sgd"), start=1):
         for silo in people.silos:

@@ -20,6 +20,7 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import Part
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.silo import Batch, Memory, Silo, prepare, uploaded
+from fairsilo.core.vault import Simulated
 from fairsilo.core.vectors import AVERAGED, PRIVATE, SHARED, FlatModel, Layout, Slot
 from fairsilo.methods.text import method
 from fairsilo.tasks import augmentation
@@ -50,6 +51,7 @@ def made(
         "rounds": 3,
         "seed": 0,
         "untrained": model.read().clone,
+        "vault": Simulated(0, "a"),
     }
     return Silo(**{**place, **changes})
 

@@ -118,7 +118,7 @@ class Slow(Local):
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-@pytest.mark.parametrize("how", ["scaffold", "ditto"])
+@pytest.mark.parametrize("how", ["scaffold", pytest.param("ditto", marks=pytest.mark.slow)])
 def test_a_step_that_came_too_late_is_not_remembered(how: str, deaf: bool, tmp_path: Path) -> None:
     """As in a simulation, where a silo that did not answer in time remembers nothing of it."""
     some = {"train": {**TRAIN, "rounds": 4, "quorum": 0.5}}
@@ -229,7 +229,7 @@ def counted(run: Path) -> list[list[str]]:
     return [json.loads(line)["counted"] for line in (run / "rounds.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("how", ["scaffold", "fft-gp(warmup=0)"])
+@pytest.mark.parametrize("how", ["scaffold", pytest.param("fft-gp(warmup=0)", marks=pytest.mark.slow)])
 def test_numbers_with_a_site_that_joins_later_are_those_of_a_simulation(how: str, tmp_path: Path) -> None:
     """One that trains, and one that evaluates alone."""
     run = begun(tmp_path / "there", how, **SOME)

@@ -127,6 +127,7 @@ def test_secure_sums_over_sites_are_those_of_a_simulation(authority: Authority, 
     assert found == wanted
 
 
+@pytest.mark.slow
 def test_a_server_that_is_cut_off_in_the_middle_of_a_secure_sum(authority: Authority, tmp_path: Path) -> None:
     """The round is done again with new keys: the old ones are never used for a second list."""
     how = "fedavg | secure-aggregation"

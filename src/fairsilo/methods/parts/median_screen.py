@@ -25,7 +25,7 @@ class MedianScreen(Part):
 
     name = "median-screen"
     about = About(
-        paper="Yin et al., Byzantine-Robust Distributed Learning, ICML 2018 (their median, here to screen by)",
+        paper="Yin et al., Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, ICML 2018",
         formula="d_i = |D_i - median_j D_j|;  D_i counts where d_i <= times median_j d_j",
         sends=(EACH_UPDATE,),
     )
