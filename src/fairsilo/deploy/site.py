@@ -51,7 +51,7 @@ REASONS = {
     ERROR: "its step failed",
 }
 FAILED = "failed"  # the key of the one word
-VAULT = ".vault"  # the folder of the site's secrets, beside those of its runs
+VAULT = ".vault"  # the folder of what silos settled and wrote down, beside those of its runs
 PATIENCE = 60.0  # seconds for which a process that is being replaced may still hold the state
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -60,7 +61,9 @@ def account(part: Blurring, silo: Silo, update: Message, noise: float, rate: flo
     line = json.dumps([noise, rate, steps])
     known = silo.vault.record(part.name, line) or [*str(kept.get("updates", "")).splitlines(), line]
     kept["updates"] = "\n".join(known)
-    epsilon = epsilon_of([tuple(json.loads(one)) for one in known], part.delta) if part.noise else math.inf
+    alike = [(*json.loads(one), count) for one, count in Counter(known).items()]  # as many terms as there are kinds
+    mechanisms = [(noise, rate, steps * count) for noise, rate, steps, count in alike]
+    epsilon = epsilon_of(mechanisms, part.delta) if part.noise else math.inf
     if part.budget and epsilon > part.budget:
         raise FairsiloError(f"{part.name}: epsilon would be {epsilon:.3g}, and the budget is {part.budget:g}")
     if part.noise:

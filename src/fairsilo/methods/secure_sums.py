@@ -26,7 +26,9 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import TrainSettings
+from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import MODEL, Message, digest
+from fairsilo.core.round import Totals
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Silo
 from fairsilo.core.vault import stretched
@@ -271,10 +273,9 @@ def _require(server: Server, count: int, enough: int, did: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- for both
-def uses(declared: Iterable[Any]) -> dict[str, str]:
+def uses(declared: Iterable[Sends]) -> dict[str, str]:
     """How the server uses what travels under masks: name -> mean or sum."""
-    found = {one.name: one.per for one in declared if one.exchange == "train" and one.per != "silo"}
-    return found | {MODEL: "mean"}
+    return Totals(declared).uses | {MODEL: "mean"}
 
 
 def weights(told: Mapping[str, bytes], silos: Iterable[str], weighting: str) -> dict[str, float]:
