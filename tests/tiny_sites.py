@@ -120,6 +120,11 @@ def served(
     return serve(folder, channel, names, listener, no_page)
 
 
+def counted(run: Path) -> list[list[str]]:
+    """The silos whose replies were used, round by round."""
+    return [json.loads(line)["counted"] for line in (run / "rounds.jsonl").read_text().splitlines()]
+
+
 def simulated(folder: Path, method: str, **changes: Any) -> Any:
     return run(method=method, out=folder, **settings(**changes)).summary
 

@@ -19,16 +19,12 @@ from fairsilo.deploy.settings import MachineSettings, read_site
 from fairsilo.deploy.site import FAILED, Site
 from fairsilo.errors import FairsiloError
 from tiny_dicom import write_dicom
-from tiny_sites import TRAINING, Local, begun, images, served, sites_in, write_site
+from tiny_sites import TRAINING, Local, begun, counted, images, served, sites_in, write_site
 
 
 def site_with(folder: Path, /, **changes: Any) -> Site:
     """The site scan with other data than its folder of images."""
     return Site(read_site(write_site(folder, "scan", **{"folder": None, **changes}), "scan"))
-
-
-def counted(run: Path) -> list[list[str]]:
-    return [json.loads(line)["counted"] for line in (run / "rounds.jsonl").read_text().splitlines()]
 
 
 def test_a_site_whose_data_are_a_dicom_export(tmp_path: Path) -> None:

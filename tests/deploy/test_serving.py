@@ -31,6 +31,7 @@ from tiny_sites import (
     UNSEEN,
     Local,
     begun,
+    counted,
     images,
     served,
     settings,
@@ -223,10 +224,6 @@ def until(run: Path, number: int, sites: dict[str, Site]) -> None:
         served(run, channel, tuple(sites), listener=new)
     (run / "pause").unlink()
     channel.close()
-
-
-def counted(run: Path) -> list[list[str]]:
-    return [json.loads(line)["counted"] for line in (run / "rounds.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("how", ["scaffold", pytest.param("fft-gp(warmup=0)", marks=pytest.mark.slow)])
