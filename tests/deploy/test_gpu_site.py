@@ -24,6 +24,15 @@ def mixed_sites(folder: Path) -> dict[str, Site]:
     return {name: site for name, device in MIXED.items() for site in sites_in(folder, (name,), device=device).values()}
 
 
+def certify(sites: dict[str, Site], folder: Path) -> None:
+    """Secure sums need sites that can sign."""
+    from test_vault import Authority
+
+    authority = Authority(folder)
+    for name, site in sites.items():
+        site.credentials = authority.credentials(name)
+
+
 def settings_of(method: str) -> dict[str, Any]:
     if method != PRIVATE:
         return {}
@@ -38,6 +47,8 @@ def test_sites_with_a_gpu_and_without_make_one_run(method: str, tmp_path: Path) 
     changes = settings_of(method)
     run = begun(tmp_path / "server", method, **changes)
     sites = mixed_sites(tmp_path / "sites")
+    if method == PRIVATE:
+        certify(sites, tmp_path / "authority")
     found = served(run, Local(sites))
     assert counted(run) == [list(TRAINING)] * 2
     devices = Counter(site.host.blueprint.device for site in sites.values() if site.host)

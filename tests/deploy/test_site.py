@@ -45,6 +45,7 @@ def test_a_silo_says_its_name_domain_counts_and_shape(tmp_path: Path) -> None:
     assert found["version"] == BRIEF.version
     assert silo.keys() == {
         "name", "domain", "train", "validation", "test", "tested", "trained", "evaluates", "task", "shape", "dtype",
+        "target", "target_dtype", "groups",
     }  # fmt: skip
     assert (silo["name"], silo["domain"], silo["evaluates"], silo["task"]) == ("scan", "scan", False, "classify")
     assert sum(silo["trained"]) == silo["train"]
@@ -252,15 +253,3 @@ def test_classes_must_be_named(tmp_path: Path) -> None:
     data = settings()["data"] | {"classes": None}
     with pytest.raises(FairsiloError, match="the settings do not name the classes; set data"):
         served(begun(tmp_path / "server", "fedavg", data=data), Local(sites_in(tmp_path / "sites")))
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"evaluate": {"groups": "sex"}}, "evaluate.groups is not for runs across machines yet"),
-        ({"baseline": "fedavg"}, "a run across machines has one method"),
-    ],
-)
-def test_what_needs_data_at_the_server_is_refused(changes: dict[str, Any], why: str, tmp_path: Path) -> None:
-    with pytest.raises(FairsiloError, match=why):
-        served(begun(tmp_path / "server", "faa", **changes), Local(sites_in(tmp_path / "sites")))

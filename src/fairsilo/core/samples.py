@@ -6,7 +6,7 @@ storage without copying it. `take` reads inputs; targets are always in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -276,6 +276,11 @@ class Split:
         kept = chosen.tolist() if self.attributes else ()
         attributes = {name: [values[index] for index in kept] for name, values in self.attributes.items()}
         return Split(self.storage, self.targets[chosen], indices, attributes)
+
+    def with_columns(self, names: Collection[str]) -> Split:
+        """The same samples with these attributes alone."""
+        attributes = {name: values for name, values in self.attributes.items() if name in names}
+        return Split(self.storage, self.targets, self.indices, attributes)
 
     def share_memory(self) -> None:
         """Let other processes read everything in place."""

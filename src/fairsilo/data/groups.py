@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fairsilo.core.groups import MINIMUM, labels_of, told
+from fairsilo.core.samples import Split
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError, near
 
@@ -29,26 +30,36 @@ def groups_of(federation: Federation, columns: Sequence[str]) -> Found:
     """
     tested = [silo for silo in (*federation.silos, *federation.unseen) if len(silo.test)]
     known = dict.fromkeys(column for silo in tested for column in silo.test.attributes)
-    found, notes = {}, []
     for column in columns:
         if column not in known:
             raise FairsiloError(f"evaluate.groups names {column!r}, {_missing(column, list(known), federation.name)}")
-        having = [silo for silo in tested if column in silo.test.attributes]
-        labels = [labels_of(silo.test, column) for silo in having]
-        values = {label for some in labels for label in some}
-        if len(values) > MOST:
-            raise FairsiloError(
-                f"evaluate.groups names {column!r}, which has {len(values)} values in the test data, and at most "
-                f"{MOST} are compared; band it first (such as ages by decade)"
-            )
-        open_to_all = sorted(set().union(*map(told, labels)))
+        having = [silo.test for silo in tested if column in silo.test.attributes]
+        _refuse_many(column, {label for split in having for label in labels_of(split, column)})
+    return settled({silo.name: told_of(silo.test, columns) for silo in tested}, columns)
+
+
+def told_of(split: Split, columns: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """What a silo tells of its test samples: of each of these columns that it has, the groups that are large enough."""
+    return {name: tuple(sorted(told(labels_of(split, name)))) for name in columns if name in split.attributes}
+
+
+def settled(said: Mapping[str, Mapping[str, Sequence[str]]], columns: Sequence[str]) -> Found:
+    """The groups of a federation, from what each silo with test samples tells of the columns that it has.
+
+    Raises:
+        FairsiloError: A column has too many groups, or none.
+    """
+    found, notes = {}, []
+    for column in columns:
+        open_to_all = sorted({value for values in said.values() for value in values.get(column, ())})
+        _refuse_many(column, open_to_all)
         if not open_to_all:
             raise FairsiloError(
                 f"evaluate.groups={column} has no effect here: no silo has {MINIMUM} test samples in a group of it, "
                 "and results of smaller groups stay at their silo; band its values first, or leave it out"
             )
         found[column] = tuple(open_to_all)
-        lacking = [silo.name for silo in tested if silo not in having]
+        lacking = [silo for silo, values in said.items() if column not in values]
         if lacking:
             several = len(lacking) > 1
             named = ", ".join(map(repr, lacking))
@@ -57,6 +68,14 @@ def groups_of(federation: Federation, columns: Sequence[str]) -> Found:
                 f"{'are' if several else 'is'} in none of its groups"
             )
     return Found(found, tuple(notes))
+
+
+def _refuse_many(column: str, values: Collection[str]) -> None:
+    if len(values) > MOST:
+        raise FairsiloError(
+            f"evaluate.groups names {column!r}, which has {len(values)} values in the test data, and at most "
+            f"{MOST} are compared; band it first (such as ages by decade)"
+        )
 
 
 def _missing(column: str, known: list[str], name: str) -> str:

@@ -26,6 +26,7 @@ class Brief:
         validation: Share of training samples that a silo validates with.
         test: Share of samples that a silo tests on, where its data do not say.
         seed: Of the splits.
+        groups: Columns by whose values results are told apart, at sites that allow it.
     """
 
     version: str
@@ -36,6 +37,7 @@ class Brief:
     validation: float
     test: float
     seed: int
+    groups: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, experiment: Experiment) -> Brief:
@@ -46,7 +48,7 @@ class Brief:
         """
         data = experiment.data
         shared = {key: getattr(data, key) for key in ("size", "fit", "split", "validation", "test", "seed")}
-        return cls(__version__, classes_of(experiment), **shared)
+        return cls(__version__, classes_of(experiment), **shared, groups=experiment.evaluate.columns)
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -56,7 +58,7 @@ class Brief:
         """The inverse of `as_dict`; whatever else a newer version may say is left aside."""
         known = {item.name for item in dataclasses.fields(cls)}
         given = {key: value for key, value in content.items() if key in known}
-        return cls(**{**given, "classes": tuple(given["classes"])})
+        return cls(**{**given, "classes": tuple(given["classes"]), "groups": tuple(given.get("groups", ()))})
 
 
 def classes_of(experiment: Experiment) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 
 from fairsilo.core.samples import SiloData
@@ -16,12 +17,19 @@ from fairsilo.errors import FairsiloError, nearest
 from fairsilo.tasks.registry import task_of
 
 
-def read_silo(silo: SiloSettings, brief: Brief) -> tuple[SiloData, str]:
+def read_silo(silo: SiloSettings, brief: Brief, columns: Collection[str] = ()) -> tuple[SiloData, str]:
     """The silo's samples in their splits, and the task they are for.
 
     Splits are drawn by the brief's seed and the domain's name: the same samples at the same domain are divided alike
-    here and in a simulation.
+    here and in a simulation. Of what else is known of samples, only the columns are kept that the site tells of: what
+    is not there cannot be asked for.
     """
+    held, task_name = _held(silo, brief)
+    kept = {name: getattr(held, name).with_columns(columns) for name in ("train", "validation", "test")}
+    return dataclasses.replace(held, **kept), task_name
+
+
+def _held(silo: SiloSettings, brief: Brief) -> tuple[SiloData, str]:
     domain, task_name = _domain(silo, brief)
     domain = dataclasses.replace(domain, name=silo.domain, silo=None)
     task = task_of(task_name, len(brief.classes))

@@ -15,18 +15,20 @@ import yaml
 from fairsilo.config import Experiment, as_dict
 from fairsilo.core.files import numbers
 from fairsilo.core.roster import Member, Roster
+from fairsilo.data.synthetic import too_few
 from fairsilo.deploy import wire
 from fairsilo.deploy.attempts import PAUSE
 from fairsilo.deploy.brief import Brief
+from fairsilo.deploy.grouping import Told, settle
 from fairsilo.deploy.remote import NOWHERE, Channel, Remote, heard, why
 from fairsilo.deploy.site import FAILED
-from fairsilo.engine.events import Callback, Event, guarded
+from fairsilo.engine.events import Callback, Event, Guarded, guarded
 from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.models.registry import start_of
 from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.lock import locked
-from fairsilo.runs.running import Course, Page, conduct, refuse_others, status_of
-from fairsilo.runs.setup import fingerprint, plan_of, read_experiment, resolved, server_data_of
+from fairsilo.runs.running import BASELINE, Course, Page, conduct, refuse_others, start_folder, status_of
+from fairsilo.runs.setup import Objects, fingerprint, plan_of, read_experiment, resolved, server_data_of, synthetic_of
 
 SITES, VERSIONS = "sites.json", "versions.json"  # of a run folder: silo -> site; site -> version of fairsilo
 LONGEST = 600.0  # seconds that a site may take to read its data
@@ -68,6 +70,7 @@ class Joined:
     task: str
     shape: tuple[int, ...]
     dtype: str
+    groups: Told
 
 
 def serve(folder: Path, channel: Channel, sites: Iterable[str], listener: Callback, page: Page) -> dict[str, Any]:
@@ -82,51 +85,64 @@ def serve(folder: Path, channel: Channel, sites: Iterable[str], listener: Callba
     """
     with locked(folder):
         experiment = read_experiment(folder, trust=True)  # who may submit a run may name what the server has installed
-        refuse_elsewhere(experiment)
         told = guarded(listener)
-
-        def note(text: str) -> None:
-            told(Event("note", 0, experiment.train.rounds, text=text))
-
-        found, absent, versions = join(channel, sites, Brief.of(experiment))
-        RunFolder(folder).write_json(VERSIONS, versions)
-        for site, reason in sorted(absent.items()):
-            note(f"site {site!r} takes no part: {why(reason)}")
-        who, engine = assembled(folder, channel, experiment, found, note)
-        for text in who.notes:
-            note(text)
-        experiment = resolved(experiment, who.roster)
-        RunFolder(folder).write_text("config.yaml", yaml.safe_dump(as_dict(experiment), sort_keys=False))
-        RunFolder(folder).write_json(SITES, {**RunFolder(folder).read_json(SITES), **who.found})
-        every = dataclasses.replace(experiment.engine, checkpoint_every=1)  # sites commit after every round
-        experiment = dataclasses.replace(experiment, engine=every)
-        plan = plan_of(experiment, who.roster)
-        start = start_of(plan.model) if isinstance(plan.model, str) else ""
-        course = Course(
-            plan,
-            who.roster,
-            engine,
-            server_data=server_data_of(experiment, who.roster),
-            notes=(*([start] if start else []),),
-        )
         try:
-            return conduct(experiment, course, folder, told)
+            summary = _serve_one(folder, channel, sites, told, lambda: _pause(folder))
+            if experiment.baseline:
+                inside = folder / BASELINE
+                start_folder(
+                    inside, dataclasses.replace(experiment, method=experiment.baseline, baseline=None), Objects()
+                )
+                _serve_one(inside, channel, sites, told, lambda: _pause(folder))
+            return summary
         finally:
-            page(folder)
+            if "method" in status_of(folder):  # it has begun
+                page(folder)
+
+
+def _serve_one(
+    folder: Path, channel: Channel, sites: Iterable[str], told: Guarded, pause: Callable[[], str]
+) -> dict[str, Any]:
+    """One method in a folder of its own; nothing where it is finished."""
+    run_folder, experiment = RunFolder(folder), read_experiment(folder, trust=True)
+    if status_of(folder).get("status") == "finished":
+        return run_folder.read_json("summary.json")
+
+    def note(text: str) -> None:
+        told(Event("note", 0, experiment.train.rounds, text=text))
+
+    found, absent, versions = join(channel, sites, Brief.of(experiment))
+    run_folder.write_json(VERSIONS, versions)
+    for site, reason in sorted(absent.items()):
+        note(f"site {site!r} takes no part: {why(reason)}")
+    who, engine = assembled(folder, channel, experiment, found, note, pause)
+    for text in who.notes:
+        note(text)
+    experiment = resolved(experiment, who.roster)
+    run_folder.write_text("config.yaml", yaml.safe_dump(as_dict(experiment), sort_keys=False))
+    run_folder.write_json(SITES, {**run_folder.read_json(SITES), **who.found})
+    every = dataclasses.replace(experiment.engine, checkpoint_every=1)  # sites commit after every round
+    experiment = dataclasses.replace(experiment, engine=every)
+    plan = plan_of(experiment, who.roster)
+    tested = {one.member.name: one.groups for one in found if one.member.test and one.member.name in who.found}
+    groups = settle(folder, experiment.evaluate.columns, tested)
+    synthetic = synthetic_of(experiment, who.roster, folder)
+    start = start_of(plan.model) if isinstance(plan.model, str) else ""
+    course = Course(
+        plan,
+        who.roster,
+        engine,
+        server_data=server_data_of(experiment, who.roster, synthetic),
+        synthetic=synthetic,
+        groups=groups.asked(plan, who.roster),
+        notes=(*groups.notes, *([start] if start else [])),
+        warnings=(too_few(who.roster, experiment.data.synthetic_share, synthetic),),
+    )
+    return conduct(experiment, course, folder, told)
 
 
 def _pause(folder: Path) -> str:
     return "a site is back, or new" if (folder / PAUSE).exists() else ""
-
-
-def refuse_elsewhere(experiment: Experiment) -> None:
-    """Refuse settings that need silos' data at the server."""
-    if experiment.data.synthetic:
-        raise FairsiloError("data.synthetic makes images from silos' data, which stay at their sites; leave it out")
-    if experiment.evaluate.groups:
-        raise FairsiloError("evaluate.groups is not for runs across machines yet; leave it out")
-    if experiment.baseline:
-        raise FairsiloError("a run across machines has one method; submit the baseline as a run of its own")
 
 
 # ------------------------------------------------------------------------------------------------------------- joining
@@ -154,7 +170,9 @@ def _joined(site: str, one: Mapping[str, Any], brief: Brief) -> Joined:
         raise ValueError
     train, validation, test = (_count(one[key]) for key in ("train", "validation", "test"))
     member = Member(_short(one["name"]), _short(one["domain"]), train, validation, test, tested, trained)
-    return Joined(site, member, bool(one["evaluates"]), _short(one["task"]), shape, _short(one["dtype"]))
+    values = {name: tuple(map(_short, one["groups"][name])) for name in brief.groups if name in one["groups"]}
+    groups = Told(values, tuple(map(_count, one["target"])), _short(one["target_dtype"]))
+    return Joined(site, member, bool(one["evaluates"]), _short(one["task"]), shape, _short(one["dtype"]), groups)
 
 
 def _count(value: object) -> int:
@@ -170,7 +188,12 @@ def _short(value: object) -> str:
 
 
 def assembled(
-    folder: Path, channel: Channel, experiment: Experiment, found: list[Joined], note: Callable[[str], None]
+    folder: Path,
+    channel: Channel,
+    experiment: Experiment,
+    found: list[Joined],
+    note: Callable[[str], None],
+    pause: Callable[[], str],
 ) -> tuple[Agreed, Remote]:
     """Who takes part in this attempt, newcomers among them, and the engine over their sites, which know the plan."""
     settled = agreed(folder, experiment, found)
@@ -179,21 +202,18 @@ def assembled(
     if plan.method.pools:
         raise FairsiloError(f"{plan.method.name} needs all data in one place, which sites do not give away")
     refuse_others(folder, status_of(folder), fingerprint(plan, settled.roster))
-    who = welcomed(folder, experiment, settled, settled.new)
-    engine, refused = _begun(folder, channel, experiment, who, note)
+    who, limit = welcomed(folder, experiment, settled, settled.new), experiment.engine.timeout
+    engine, refused = _begun(folder, Remote(channel, who.places, limit, pause, note), experiment, who)
     able = [one for one in settled.new if one.site not in refused]
     if len(able) < len(settled.new):  # a newcomer that cannot begin is none: the quorum must not count with it
         who = welcomed(folder, experiment, settled, able)
-        engine, _ = _begun(folder, channel, experiment, who, note)
+        engine, _ = _begun(folder, Remote(channel, who.places, limit, pause, note), experiment, who)
     without = (f"site {site!r} takes no part: {why(reason)}" for site, reason in sorted(refused.items()))
     return dataclasses.replace(who, notes=(*who.notes, *without)), engine
 
 
-def _begun(
-    folder: Path, channel: Channel, experiment: Experiment, who: Agreed, note: Callable[[str], None]
-) -> tuple[Remote, dict[str, str]]:
+def _begun(folder: Path, engine: Remote, experiment: Experiment, who: Agreed) -> tuple[Remote, dict[str, str]]:
     """The engine over the sites, which are told the plan; and why some cannot take part."""
-    engine = Remote(channel, who.places, experiment.engine.timeout, lambda: _pause(folder), note)
     fresh = not numbers(folder / "checkpoint", "server")
     plan = plan_of(resolved(experiment, who.roster), who.roster)
     return engine, engine.begin(str(status_of(folder)["id"]), plan.as_text(), fresh)
@@ -291,7 +311,7 @@ def _with_newcomer(roster: Roster, one: Joined, experiment: Experiment, round_: 
         raise FairsiloError("it has no training samples")
     larger = roster.grown(one.member, one.evaluates, round_)
     before, after = (plan_of(experiment, some) for some in (roster, larger))
-    after.check(larger, experiment.data.server is not None)
+    after.check(larger, experiment.data.server is not None, experiment.data.synthetic is not None)
     sizes = {own.layout.size for own in (before.server_flat(), after.server_flat()) if own is not None}
     if len(sizes) > 1:
         raise FairsiloError(f"{after.method.name} has a piece of its server's model for each silo that it began with")

@@ -55,6 +55,9 @@ class MachineSettings:
     require: tuple[str, ...] | None = setting(
         None, "parts without which it takes no part in a run, such as secure-aggregation"
     )
+    groups: tuple[str, ...] | None = setting(
+        None, "columns of its samples, such as sex, by whose values a run may measure test results; else none"
+    )
 
     def __post_init__(self) -> None:
         check_fields(self)

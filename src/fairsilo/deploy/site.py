@@ -21,6 +21,7 @@ from fairsilo.core.files import numbers
 from fairsilo.core.messages import Failure
 from fairsilo.core.samples import SiloData
 from fairsilo.data.federation import member_of
+from fairsilo.data.groups import told_of
 from fairsilo.deploy import wire
 from fairsilo.deploy.brief import Brief
 from fairsilo.deploy.reading import read_silo
@@ -116,7 +117,8 @@ class Site:
             raise RefusalError(VERSION, f"the server has fairsilo {version}, and this site {__version__}")
         if self._read != brief:
             try:
-                found = {one.name: read_silo(one, brief) for one in self.settings.silos}
+                allowed = self.settings.machine.groups or ()
+                found = {one.name: read_silo(one, brief, allowed) for one in self.settings.silos}
             except (FairsiloError, OSError) as problem:
                 raise RefusalError(DATA, str(problem)) from problem
             self.data, self._read, self.host = {name: data for name, (data, _) in found.items()}, brief, None
@@ -136,6 +138,9 @@ class Site:
             "task": task_name,
             "shape": list(sample.shape),
             "dtype": str(sample.dtype).removeprefix("torch."),
+            "target": list(sample.targets.shape[1:]),
+            "target_dtype": str(sample.targets.dtype).removeprefix("torch."),
+            "groups": told_of(silo.test, self._read.groups),
         }
 
     def begin(self, content: object) -> wire.Payload:

@@ -59,6 +59,7 @@ from fairsilo.runs.setup import (
 from fairsilo.runs.trained import Trained
 
 Page = Callable[[Path], object]
+BASELINE = "baseline"  # the folder of the method that is trained beside another, inside the other's
 
 
 def no_page(folder: Path) -> None:
@@ -154,7 +155,7 @@ def _run_both(
             result = run_one(alone, federation, folder, listener, engine_for, shelf, objects)
             if experiment.baseline:
                 second = dataclasses.replace(alone, method=experiment.baseline)
-                inside = folder / "baseline"
+                inside = folder / BASELINE
                 start_folder(inside, second, objects)
                 beside = run_one(second, federation, inside, listener, engine_for, shelf, objects)
                 result = dataclasses.replace(result, baseline=beside)
@@ -352,6 +353,13 @@ def _write_summary(
 
 def status_of(folder: Path) -> dict[str, Any]:
     return RunFolder(folder).read_json("run.json") if (folder / "run.json").exists() else {}
+
+
+def finished(folder: Path) -> bool:
+    """Whether a run is at its end, and so is its baseline where it has one."""
+    beside = config.read_yaml(folder / "config.yaml").get("baseline")
+    places = [folder, folder / BASELINE] if beside else [folder]
+    return all(status_of(place).get("status") == "finished" for place in places)
 
 
 # ------------------------------------------------------------------------------------------------------------- folders

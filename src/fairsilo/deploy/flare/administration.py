@@ -20,7 +20,7 @@ from fairsilo.deploy.flare.machines import FRUGAL, Kept, Session, server_command
 from fairsilo.deploy.flare.supervisor import POLL, Supervisor, waiting
 from fairsilo.deploy.serving import SITES, VERSIONS
 from fairsilo.errors import FairsiloError
-from fairsilo.runs.running import status_of
+from fairsilo.runs.running import BASELINE, finished, status_of
 
 LOCK = ".start.lock"
 
@@ -98,7 +98,7 @@ def stop(folder: Path) -> int:
 def withdraw(folder: Path, run: str) -> None:
     """No further attempt at a run is made, and one under way is ended."""
     place = run_folder(folder, run)
-    if status_of(place).get("status") == "finished":
+    if finished(place):
         raise FairsiloError(f"{run} is finished")
     write_outcome(place, FAILED, WITHDRAWN)
 
@@ -139,10 +139,12 @@ def runs_of(folder: Path) -> list[dict[str, Any]]:
     for path in sorted((folder / "runs").glob("*/config.yaml")):
         run = path.parent
         status, outcome = status_of(run), outcome_of(run)
-        state = "finished" if status.get("status") == "finished" else outcome.get("outcome") or status.get("status")
-        rows = (run / "rounds.jsonl").read_text(encoding="utf-8").count("\n") if (run / "rounds.jsonl").exists() else 0
-        sites = json.loads((run / SITES).read_text(encoding="utf-8")) if (run / SITES).exists() else {}
         begun = "method" in status
+        if begun and status["status"] == "finished" and not finished(run):
+            status = status_of(run / BASELINE)
+        state = "finished" if finished(run) else outcome.get("outcome") or status.get("status")
+        rows = sum(_lines(place / "rounds.jsonl") for place in (run, run / BASELINE))
+        sites = json.loads((run / SITES).read_text(encoding="utf-8")) if (run / SITES).exists() else {}
         found.append(
             {
                 "run": run.name,
@@ -153,3 +155,7 @@ def runs_of(folder: Path) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _lines(path: Path) -> int:
+    return path.read_text(encoding="utf-8").count("\n") if path.exists() else 0

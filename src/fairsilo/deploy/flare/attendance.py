@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import socket
@@ -33,6 +34,7 @@ device: cpu             # or: cuda; auto: on a GPU where there is one
 state: state            # what this silo keeps between rounds, its own model among it
 # share: 0.5            # take part with some of the training samples
 # trust: [my_package]   # packages whose code a run may name as package:name
+# groups: [sex, age]    # columns of the data by whose values a run may measure test results, in groups of 5 or more
 """
 
 
@@ -119,7 +121,7 @@ def read_all(
     brief = Brief.of(experiment)
     found = []
     for one in settings.silos:
-        silo, task = read_silo(one, brief)
+        silo, task = read_silo(one, brief, settings.machine.groups or ())
         sample = silo.test if one.role == EVALUATES else silo.train
         found.append((silo.member(), task, sample.shape, str(sample.dtype).removeprefix("torch.")))
     return settings, found
@@ -134,8 +136,10 @@ def fits(experiment: Experiment, settings: SiteSettings, found: list[tuple[Membe
     roster = Roster("site", Brief.of(experiment).classes, shape, dtype, trains or (stand_in,), (), task)
     model = model_of(experiment.model, experiment.method, roster)
     plan = plan_of(resolved(experiment, roster), roster)
-    plan.check(roster, experiment.data.server is not None)
+    plan.check(roster, experiment.data.server is not None, experiment.data.synthetic is not None)
     size = plan.layout.wire.size * plan.layout.wire.dtype.itemsize
-    more = "; ".join(sends_of(experiment, plan.method))
+    allowed = ", ".join(name for name in experiment.evaluate.columns if name in (settings.machine.groups or ()))
+    told = dataclasses.replace(experiment, evaluate=dataclasses.replace(experiment.evaluate, groups=allowed or None))
+    more = "; ".join(sends_of(told, plan.method))
     beside = f"; besides: {more}" if more else ""
     return f"{model}: a change of the {MODEL} each round ({size:,} bytes), its loss and its results{beside}"

@@ -24,9 +24,9 @@ from fairsilo.deploy.attempts import (
 from fairsilo.deploy.brief import Brief
 from fairsilo.deploy.flare.jobs import write_job
 from fairsilo.deploy.flare.machines import Session, System
-from fairsilo.deploy.serving import SITES, refuse_elsewhere
+from fairsilo.deploy.serving import SITES
 from fairsilo.errors import FairsiloError
-from fairsilo.runs.running import slug, start_folder, status_of
+from fairsilo.runs.running import BASELINE, finished, slug, start_folder
 from fairsilo.runs.setup import Objects, read_experiment
 
 POLL = 0.3  # seconds
@@ -40,7 +40,6 @@ ENDING = (
 
 def submit(folder: Path, experiment: Experiment, name: str | None = None) -> Path:
     """A run of a federation, to be begun by whoever supervises it; returns its run folder."""
-    refuse_elsewhere(experiment)
     Brief.of(experiment)
     base = slug(name or f"{experiment.method}-seed{experiment.seed}")
     for number in range(1, 10_000):
@@ -60,7 +59,7 @@ def waiting(folder: Path) -> list[Path]:
 
 
 def _at_its_end(run: Path) -> bool:
-    return status_of(run).get("status") == "finished" or outcome_of(run).get("outcome") in (FINISHED, FAILED)
+    return finished(run) or outcome_of(run).get("outcome") in (FINISHED, FAILED)
 
 
 class Supervisor:
@@ -169,8 +168,9 @@ class Supervisor:
 
 
 def _rounds_done(run: Path) -> int:
-    found = numbers(run / "checkpoint", "server") if (run / "checkpoint").exists() else []
-    return max(found, default=0)
+    """Of the method, and of its baseline after it."""
+    places = [place / "checkpoint" for place in (run, run / BASELINE)]
+    return sum(max(numbers(place, "server"), default=0) for place in places if place.exists())
 
 
 def _words(outcome: dict[str, str]) -> str:
