@@ -17,25 +17,24 @@ torch.set_num_threads(1)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--all",
+        "--rest",
         action="store_true",
-        dest="everything",
-        help="run every law on every method of the catalogue, and tests marked slow, instead of a sample",
+        help="run what `make test` leaves out: laws on the other entries of the catalogue, and tests marked slow",
     )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what the sample leaves out, unless everything or something by name is asked for."""
+    """Run the sample, or the rest of it, unless something is asked for by name."""
     by_name = config.option.keyword or config.option.markexpr or any("::" in one for one in config.args)
-    if config.option.everything or by_name:
+    if by_name:
         return
-    chosen = [item for item in items if _in_sample(item)]
-    config.hook.pytest_deselected(items=[item for item in items if not _in_sample(item)])
-    items[:] = chosen
+    wanted = [not item.get_closest_marker("deploy") and _in_sample(item) != config.option.rest for item in items]
+    config.hook.pytest_deselected(items=[item for item, here in zip(items, wanted, strict=True) if not here])
+    items[:] = [item for item, here in zip(items, wanted, strict=True) if here]
 
 
 def _in_sample(item: pytest.Item) -> bool:
-    if item.get_closest_marker("slow") or item.get_closest_marker("deploy"):
+    if item.get_closest_marker("slow"):
         return False
     law = getattr(item, "originalname", "")
     if law not in sampling.LAWS:

@@ -150,6 +150,7 @@ def test_the_size_of_an_adversary_that_is_not_there_is_refused() -> None:
         method("bgp(adversary_width=8)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [

@@ -260,6 +260,7 @@ def test_colours_need_pixels_of_a_known_range(tmp_path: Path) -> None:
             run(federation=federation, model=tiny.TinyNet, data={"augment": text}, out=tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_engines_draw_alike(tmp_path: Path) -> None:
     def answers(engine: str, augment: str = "flamby") -> list[Any]:
         found = run(

@@ -237,6 +237,7 @@ def test_a_setting_that_seldom_acts_is_said_to_and_not_demanded_of_short_runs() 
     assert fields_of(Patient)[-1]["help"] == "how loud (acts in a hundred rounds)"
 
 
+@pytest.mark.slow
 def test_state_on_an_object_is_found_by_worker_processes_too() -> None:
     assert tried("test_check:Counting", "engines")["engines"].status == FAILED
 

@@ -225,6 +225,7 @@ def test_the_server_tunes_on_data_of_its_own(here: Path, packed: Path, capsys: A
     assert json.loads(out)["summary"]["silos"] != plain["summary"]["silos"]
 
 
+@pytest.mark.slow
 def test_resuming_with_other_data_or_another_model_is_refused(here: Path, people: Any) -> None:
     import fairsilo
 

@@ -105,7 +105,7 @@ ON_CLIP = [
 ]
 
 
-@pytest.mark.parametrize("how", tiny.thinned([*ON_VIT, *ON_CLIP], 3))
+@pytest.mark.parametrize("how", tiny.thinned([*ON_VIT, *ON_CLIP], 5))
 def test_every_system_runs_offline_on_the_shipped_backbones(how: str, people: Federation, tmp_path: Path) -> None:
     backbone = "tiny-vit" if how in ON_VIT or how == "fedag" else "tiny-clip"
     result = fairsilo.run(model=backbone, federation=people, out=tmp_path / "run", **settings(how))  # type: ignore[arg-type]
