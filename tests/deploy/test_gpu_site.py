@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fairsilo.deploy.site import Site
+from test_vault import Authority
 from tiny_sites import TRAINING, UNSEEN, Local, begun, counted, served, simulated, sites_in
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -26,8 +27,6 @@ def mixed_sites(folder: Path) -> dict[str, Site]:
 
 def certify(sites: dict[str, Site], folder: Path) -> None:
     """Secure sums need sites that can sign."""
-    from test_vault import Authority
-
     authority = Authority(folder)
     for name, site in sites.items():
         site.credentials = authority.credentials(name)

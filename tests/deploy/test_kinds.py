@@ -5,18 +5,26 @@ from __future__ import annotations
 import json
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import Tensor
 
+import tiny
+from fairsilo.core.answers import EXCHANGE
+from fairsilo.core.messages import MODEL, Message, Request
+from fairsilo.core.silo import Memory, Silo
+from fairsilo.data.federation import Federation
 from fairsilo.data.indexing import index_dicom, index_query
 from fairsilo.deploy import wire
 from fairsilo.deploy.brief import Brief
 from fairsilo.deploy.settings import MachineSettings, read_site
 from fairsilo.deploy.site import FAILED, Site
+from fairsilo.engine.host import Host
 from fairsilo.errors import FairsiloError
 from tiny_dicom import write_dicom
 from tiny_sites import TRAINING, Local, begun, counted, images, served, sites_in, write_site
@@ -117,3 +125,18 @@ def test_sites_choose_their_device_and_one_without_its_gpu_says_so(
     host = sites["sketch"].host
     assert host is not None
     assert host.blueprint.device == "cpu"
+
+
+def test_what_a_silo_is_sent_is_put_beside_its_model(monkeypatch: pytest.MonkeyPatch, people: Federation) -> None:
+    """A message arrives in ordinary memory; the model of a site with a GPU is not there (`test_gpu_site.py`)."""
+    host = Host(tiny.plan("fedavg"), people)
+    host.model = SimpleNamespace(parameters=torch.empty(0, device="meta"))  # type: ignore[assignment]
+    seen: list[Tensor] = []
+
+    def train(silo: Silo) -> Message:
+        seen.append(silo.message.tensors[MODEL])
+        return Message()
+
+    monkeypatch.setitem(EXCHANGE, "train", train)
+    host.answer("a", Request("train", 1, Message({MODEL: torch.zeros(3)})), Memory())
+    assert [(one.device.type, len(one)) for one in seen] == [("meta", 3)]

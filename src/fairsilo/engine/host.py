@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from torch import Tensor
 
 from fairsilo.core import streams
 from fairsilo.core.answers import EXCHANGE, SAVED
+from fairsilo.core.files import on_device
 from fairsilo.core.messages import Failure, Message, Request
 from fairsilo.core.silo import Memory
 from fairsilo.core.vault import Vault
@@ -45,6 +47,8 @@ class Host:
     def answer(self, name: str, request: Request, memory: Memory) -> Answer:
         """One silo's answer. A silo that raises is a failure with its reason, and remembers nothing of the step."""
         plan = self.blueprint
+        tensors = on_device(request.message.tensors, self.model.parameters.device)  # off a wire they are on the CPU
+        request = replace(request, message=Message(tensors, request.message.numbers))
         on_server_model = request.message.numbers.get("network") == "server" and self.server_model is not None
         model = self.server_model if on_server_model else self.model
         assert model is not None
