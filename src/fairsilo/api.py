@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.report.page import write_report
 from fairsilo.runs import compare as comparing
 from fairsilo.runs import running
+from fairsilo.runs.cells import Cell
 from fairsilo.runs.compare import Comparison
 from fairsilo.runs.comparison import Grid
 from fairsilo.runs.running import Result
@@ -136,6 +137,9 @@ def compare(
     grid: Grid | None = None,
     out: str | Path | None = None,
     listener: Callback = silent,
+    jobs: int = 1,
+    cluster: str | None = None,
+    planned: Callable[[Sequence[Cell]], object] = len,
     model: str | ModelMaker | None = None,
     federation: Federation | None = None,
     **settings: Any,
@@ -149,7 +153,11 @@ def compare(
         held_out: Domains that are left out in turn, or `"all"`.
         grid: Rows and columns whose compositions are compared, in place of `methods`.
         out: The folder; cells that are finished there are not run again.
-        listener: A `Listener`, or any function of an `Event`; it hears of every run.
+        listener: A `Listener`, or any function of an `Event`; it hears of every run, or, of runs in other processes,
+            when each of them ends.
+        jobs: How many runs are made side by side, each in a process; their numbers are the same.
+        cluster: The address of a Dask scheduler, `dask://HOST:PORT`, whose workers make the runs.
+        planned: Called with all cells before the first of them runs.
         model: As for `run`.
         federation: As for `run`.
         **settings: As for `run`.
@@ -179,7 +187,8 @@ def compare(
     elif isinstance(model, str):
         experiment = dataclasses.replace(experiment, model=model)
     objects = Objects(federation, None if isinstance(model, str) else model, given)
-    options = {"seeds": seeds, "held_out": held_out, "grid": grid, "listener": listener}
+    where = {"jobs": jobs, "cluster": cluster, "planned": planned}
+    options = {"seeds": seeds, "held_out": held_out, "grid": grid, "listener": listener, **where}
     return comparing.compare(names, experiment, objects, out=None if out is None else Path(out), **options)  # type: ignore[arg-type]
 
 

@@ -24,17 +24,22 @@ def compare(
     seeds: Annotated[str | None, typer.Option(help="seeds, separated by commas")] = None,
     held_out: Annotated[str | None, typer.Option(help="domains, separated by commas, or 'all'")] = None,
     out: OutFolder = None,
+    jobs: Annotated[int, typer.Option(min=1, help="runs side by side on this machine, each in a process")] = 1,
+    cluster: Annotated[
+        str | None, typer.Option(help="dask://HOST:PORT: the workers of this Dask scheduler make the runs")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Methods x held-out domains x seeds: a table with means, spreads and paired differences to the first method.
 
     A file may name methods: [..] or a grid: {rows: [..], columns: [..]} of compositions, seeds: [..] and
-    held_out_domains: all or [..].
+    held_out_domains: all or [..]. The same command goes on with what is not finished, whoever ran it before.
     """
     names = [text for text in arguments or () if not is_setting(text)]
     given = [text for text in arguments or () if is_setting(text)]
     asked = read_comparison_file(config, given, methods=names, seeds=seeds, held_out=held_out)
     from fairsilo import api
+    from fairsilo.cli.grid import GridListener
     from fairsilo.cli.progress import ProgressListener
     from fairsilo.report.comparison_page import write_comparison
     from fairsilo.runs.running import slug
@@ -42,7 +47,9 @@ def compare(
     if out is None and config is not None and not names:
         out = Path("runs") / slug(f"compare-{config.stem}")
     again = "the same command goes on from the last complete round"
-    with interruptible(again), ProgressListener(console, quiet=as_json) as listener:
+    elsewhere = jobs > 1 or cluster is not None
+    following = GridListener(console, quiet=as_json) if elsewhere else ProgressListener(console, quiet=as_json)
+    with interruptible(again), following as listener:
         found = api.compare(
             asked.methods,
             experiment=asked.experiment,
@@ -51,6 +58,9 @@ def compare(
             grid=asked.grid,
             out=out,
             listener=listener,
+            jobs=jobs,
+            cluster=cluster,
+            planned=following.begin if isinstance(following, GridListener) else len,
         )
     page = write_comparison(found.folder)
     if as_json:

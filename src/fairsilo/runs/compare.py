@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fairsilo import config
 from fairsilo.config import Experiment
+from fairsilo.data.dataset import Dataset
 from fairsilo.data.federation import held_out_domains
 from fairsilo.data.groups import groups_of
 from fairsilo.engine.events import Callback, guarded, silent
 from fairsilo.engine.features import Shelf
 from fairsilo.errors import FairsiloError
+from fairsilo.runs.cells import Cell, check_cell, on_cluster, one_by_one, side_by_side
 from fairsilo.runs.comparison import Grid
 from fairsilo.runs.effects import refuse_idle
-from fairsilo.runs.engines import engines
 from fairsilo.runs.folder import RunFolder
-from fairsilo.runs.lock import locked
-from fairsilo.runs.running import run_one, slug, start_folder
+from fairsilo.runs.running import slug
 from fairsilo.runs.setup import (
     Objects,
     check_data,
@@ -29,7 +29,6 @@ from fairsilo.runs.setup import (
     dataset_of,
     evaluate_of,
     federation_of,
-    read_experiment,
     resolved,
 )
 
@@ -44,6 +43,9 @@ def compare(
     grid: Grid | None = None,
     out: Path | None = None,
     listener: Callback = silent,
+    jobs: int = 1,
+    cluster: str | None = None,
+    planned: Callable[[Sequence[Cell]], object] = len,
 ) -> Comparison:
     """One run per method, held-out domain and seed; cells that were left unfinished are taken up again.
 
@@ -56,40 +58,63 @@ def compare(
             out; `a+b` holds out both at once.
         grid: Where the methods are its compositions: kept with the results, so that the page can show rows and columns.
         out: The folder of the comparison.
-        listener: Told of every event.
+        listener: Told of every event; of cells that run elsewhere, when each of them ends.
+        jobs: How many cells run side by side on this machine.
+        cluster: The address of a Dask scheduler, whose workers run the cells; they and this machine share the folder.
+        planned: Told of all cells before the first of them runs.
     """
     listener = guarded(listener)
     names = tuple(names) or (grid.methods if grid else ())
     seeds = (base.seed,) if seeds is None else tuple(seeds)
     _check_names(names, objects)
     folder = out or Path("runs") / slug("compare-" + "-".join(names))[:80]
-    cells, domains, shelf = [], [], Shelf(base.engine.features_limit)
     given = objects.federation
-    for domain in [base.data.held_out or "-"] if given else _held_out_list(base, held_out):
+    dataset = None if given else dataset_of(base.data)
+    by_domain: dict[str, list[Cell]] = {}
+    for domain in [base.data.held_out or "-"] if given else _held_out_list(base, held_out, dataset):
         here = dataclasses.replace(base, baseline=None, data=dataclasses.replace(base.data, held_out=domain))
-        federation = given or federation_of(here)
+        federation = given or federation_of(here, dataset)
         roster = federation.roster
         refuse_idle(here, federation, names, model=objects.model is None, by_hand=given is not None)
         groups_of(federation, here.evaluate.columns)
         here = dataclasses.replace(resolved(here, roster, given is not None), model=here.model)
-        domains.append(named := here.data.held_out or "-")
         check_data(here, roster)
         for name in names:
             check_methods(resolved(dataclasses.replace(here, method=name), roster), roster, objects)
-        with engines(here, len(roster.silos) + len(roster.unseen), listener) as engine_for:
-            for name in names:
-                for seed in seeds:
-                    cell = resolved(dataclasses.replace(here, method=name, seed=seed), roster)
-                    inside = folder / slug(name) / slug(f"{named}-seed{seed}")
-                    inside.mkdir(parents=True, exist_ok=True)
-                    with locked(inside):
-                        _check_cell(inside, cell)
-                        start_folder(inside, cell, objects)
-                        result = run_one(cell, federation, inside, listener, engine_for, shelf, objects)
-                    found = {"method": name, "held_out": named, "seed": seed, "summary": result.summary}
-                    cells.append({**found, "folder": str(inside.relative_to(folder)), "model": cell.model})
+        named = here.data.held_out or "-"
+        by_domain[named] = [
+            Cell(
+                resolved(dataclasses.replace(here, method=name, seed=seed), roster),
+                folder / slug(name) / slug(f"{named}-seed{seed}"),
+            )
+            for name in names
+            for seed in seeds
+        ]
+        for cell in by_domain[named]:
+            check_cell(cell)
+    cells = [cell for some in by_domain.values() for cell in some]
+    planned(cells)
+    if cluster:
+        on_cluster(cells, objects, cluster, listener)
+    elif jobs > 1:
+        side_by_side(cells, objects, jobs, listener)
+    else:
+        shelf = Shelf(base.engine.features_limit)
+        for some in by_domain.values():
+            one_by_one(some, given or federation_of(some[0].experiment, dataset), objects, shelf, listener)
+    found = [
+        {
+            "method": cell.experiment.method,
+            "held_out": cell.held_out,
+            "seed": cell.experiment.seed,
+            "summary": RunFolder(cell.folder).read_json("summary.json"),
+            "folder": str(cell.folder.relative_to(folder)),
+            "model": cell.experiment.model,
+        }
+        for cell in cells
+    ]
     common = dataclasses.replace(base, evaluate=evaluate_of(base, roster))
-    comparison = Comparison(folder, names, tuple(domains), seeds, tuple(cells), grid, config.as_dict(common))
+    comparison = Comparison(folder, names, tuple(by_domain), seeds, tuple(found), grid, config.as_dict(common))
     RunFolder(folder).write_json("comparison.json", comparison.as_dict())
     return comparison
 
@@ -132,19 +157,13 @@ class Comparison:
         return json.loads(json.dumps({**content, "folder": str(self.folder)}))  # type: ignore[no-any-return]
 
 
-def _held_out_list(base: Experiment, held_out: str | Sequence[str] | None) -> list[str]:
-    if held_out is None:
+def _held_out_list(base: Experiment, held_out: str | Sequence[str] | None, dataset: Dataset | None) -> list[str]:
+    if held_out is None or dataset is None:
         return [base.data.held_out or "-"]
     chosen: Iterable[str] = held_out.split(",") if isinstance(held_out, str) else held_out
     listed = list(dict.fromkeys(text.strip() for text in chosen))
-    dataset = dataset_of(base.data)
     if listed == ["all"]:
         return list(dataset.domains)
     for one in listed:
         held_out_domains(dataset, one)
     return listed
-
-
-def _check_cell(folder: Path, cell: Experiment) -> None:
-    if (folder / "config.yaml").exists() and read_experiment(folder, trust=True) != cell:
-        raise FairsiloError(f"{folder} holds a run with other settings; choose another folder with --out")

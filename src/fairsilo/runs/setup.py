@@ -108,9 +108,10 @@ def dataset_of(data: DataSettings) -> Dataset:
     return dataset if data.named_classes is None else relabelled(dataset, data.named_classes)
 
 
-def federation_of(experiment: Experiment) -> Federation:
+def federation_of(experiment: Experiment, dataset: Dataset | None = None) -> Federation:
+    """The silos of an experiment, of its data set or of one that was read before."""
     data = experiment.data
-    dataset = dataset_of(data)
+    dataset = dataset or dataset_of(data)
     return federate(
         dataset,
         held_out=data.held_out,
