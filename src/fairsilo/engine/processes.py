@@ -28,8 +28,10 @@ from torch import Tensor
 from fairsilo.core.messages import Exchange, Failure, Message, Reply
 from fairsilo.core.silo import Memory
 from fairsilo.data.federation import Federation
+from fairsilo.engine.allocator import keep_freed_blocks
 from fairsilo.engine.blueprint import Blueprint, UnnamedError
 from fairsilo.engine.host import Answer, Host, reason_of
+from fairsilo.engine.scheduling import Expected, order
 from fairsilo.engine.simulation import Simulation
 from fairsilo.errors import FairsiloError
 
@@ -80,7 +82,8 @@ class Pool:
 
 
 class Processes(Simulation):
-    """Hands silos to whichever worker is free; yields the answers in name order all the same."""
+    """Hands silos to whichever worker is free, the longest first where that saves time; yields the answers in name
+    order all the same."""
 
     def __init__(
         self,
@@ -98,9 +101,12 @@ class Processes(Simulation):
         self.pool = pool
         self.timeout = timeout
         self.strict = strict
+        everybody = (*federation.silos, *federation.unseen)
+        self.expected = Expected({silo.name: len(silo.train) or len(silo.test) for silo in everybody})
 
     def ask(self, exchange: Exchange) -> Iterator[Reply]:
-        waiting, ready = deque(exchange.silos), dict[str, Reply]()
+        times = self.expected.of(exchange.kind, exchange.silos)
+        waiting, ready = deque(order(exchange.silos, times, len(self.pool.workers))), dict[str, Reply]()
         try:
             for name in exchange.silos:
                 while name not in ready:
@@ -163,7 +169,9 @@ class Processes(Simulation):
         if self.strict and isinstance(answer.message, Failure):
             worker.silo = None
             raise RuntimeError(f"silo {name}: {answer.message.detail}")
-        ready[name] = Reply(name, answer.message, time.perf_counter() - worker.begun, exchange.number)
+        seconds = time.perf_counter() - worker.begun
+        self.expected.note(exchange.kind, name, seconds)
+        ready[name] = Reply(name, answer.message, seconds, exchange.number)
         worker.silo = None
 
     def _lost(self, worker: Worker, exchange: Exchange, ready: dict[str, Reply]) -> None:
@@ -244,6 +252,7 @@ def _deaf_to_interrupts() -> Iterator[None]:
 def _serve(pipe: Connection) -> None:
     """The worker: set up when asked, answer requests, end when the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where the signal could not be blocked before
+    keep_freed_blocks()
     host: Host | None = None
     pipe.send(_READY)
     while True:
