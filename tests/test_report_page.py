@@ -207,6 +207,11 @@ def test_difference_to_the_baseline_has_the_right_sign_and_word(tmp_path: Path) 
     make(short / "baseline", "fedavg")
     assert "not equally far: round 4 against round 6 of the baseline" in read(short)
     assert "One run, one seed (7)" in content
+    assert "Not the same silos" not in content
+    rounds = RunFolder(folder).rows("rounds")
+    rounds[2] = {**rounds[2], "counted": ["nobody else"]}
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rounds))
+    assert "Not the same silos were counted in every round of the two: see Failures" in read(folder)
 
 
 @pytest.mark.parametrize(("place", "word"), [(0, "less even"), (2, "more even")])

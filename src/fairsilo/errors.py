@@ -44,7 +44,10 @@ def file_problem(problem: OSError) -> str:
 
 def near(word: str, known: Iterable[str]) -> str:
     """A hint such as `; did you mean 'rounds'?`; empty where nothing is near."""
-    match = get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    known = sorted(known)
+    last = word.rpartition(".")[2]  # `evaluate.held_out` is `data.held_out` under another head
+    same = [one for one in known if "." in word and one.rpartition(".")[2] == last]
+    match = same or get_close_matches(word, known, n=1, cutoff=0.6)
     return f"; did you mean {match[0]!r}?" if match else ""
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -14,6 +16,7 @@ pytest.importorskip("nvflare", reason="needs the package nvflare: pip install 'f
 
 from fairsilo import cli
 from fairsilo.deploy.flare import attendance, kits
+from fairsilo.deploy.flare.administration import free
 from fairsilo.errors import FairsiloError
 
 
@@ -94,3 +97,60 @@ def test_a_template_and_a_unit_are_written(tmp_path: Path) -> None:
     unit = attendance.unit(tmp_path, "nobody")
     assert f"site start --folder {tmp_path}" in unit
     assert "User=nobody" in unit
+
+
+def test_a_port_that_somebody_listens_on_is_said_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        profile = kits.Profile("trial", "localhost", taken.getsockname()[1])
+        with pytest.raises(FairsiloError, match=r"cannot be listened on \(Address already in use\)"), free(profile):
+            pass
+    with free(profile):
+        pass
+
+
+def test_a_site_is_started_once(tmp_path: Path) -> None:
+    started = attendance.alone
+    with (
+        started(tmp_path),
+        pytest.raises(FairsiloError, match="runs already; stop that process first"),
+        started(tmp_path),
+    ):
+        pass
+    with started(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("Expected SHA256:00; actual SHA256:11 Code: ROOTCA_FINGERPRINT_MISMATCH", "not signed by the federation with"),
+        ("--request-dir is missing local request material", "answers another request than the one that was made here"),
+        ("something else", r"NVIDIA FLARE refused \(package x\): something else"),
+    ],
+)
+def test_what_flare_refuses_is_said_in_our_words(
+    said: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = subprocess.CompletedProcess([], 1, stdout="", stderr=said)
+    monkeypatch.setattr(kits.subprocess, "run", lambda *_, **__: ended)
+    with pytest.raises(FairsiloError, match=why) as problem:
+        kits._nvflare(tmp_path, "package", "x")
+    assert "actual" not in str(problem.value)
+
+
+def test_a_submission_without_a_server_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "federation").mkdir()
+    (tmp_path / "federation" / kits.PROFILE).write_text("name: trial\nhost: localhost\nport: 8102\n")
+    (tmp_path / "first.yaml").write_text("method: fedavg\ndata: {classes: [a, b]}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fairsilo", "federation", "submit", "first.yaml"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 0
+    assert "the server does not run: `fairsilo federation start` starts it" in capsys.readouterr().out
+    (tmp_path / "first.yaml").write_text("method: fedavg\n")
+    assert "set data.classes" in refused(monkeypatch, capsys, "federation", "submit", "first.yaml")

@@ -137,7 +137,7 @@ def test_a_site_tells_of_columns_that_its_file_allows_alone(tmp_path: Path) -> N
     sites = {site: site_with(tmp_path / "sites", site, ["sex"] if site == "print" else None) for site in EVERYBODY}
     run = begun(tmp_path / "there", "fedavg", **data_of(tmp_path), **GROUPS)
     served(run, Local(sites))
-    assert "silos 'scan', 'sketch', 'street' have no column 'sex'" in (run / "run.json").read_text()
+    assert "silos 'scan', 'sketch', 'street' tell of no column 'sex'" in (run / "run.json").read_text()
     assert all(row["groups"]["female"]["silos"] == 1 for row in by_group(run))
     assert {site: set(one.data[site].test.attributes) for site, one in sites.items()} == {
         "print": {"sex"},

@@ -14,9 +14,11 @@ import yaml
 from PIL import Image
 
 from fairsilo.deploy import wire
-from fairsilo.deploy.brief import Brief
+from fairsilo.deploy.brief import Brief, refuse_unnamed
+from fairsilo.deploy.reading import classes_at
 from fairsilo.deploy.remote import Asked
-from fairsilo.deploy.settings import read_site
+from fairsilo.deploy.serving import TooFewError
+from fairsilo.deploy.settings import SiloSettings, read_site
 from fairsilo.deploy.site import FAILED, Site
 from fairsilo.engine.events import Event
 from fairsilo.errors import FairsiloError
@@ -253,3 +255,47 @@ def test_classes_must_be_named(tmp_path: Path) -> None:
     data = settings()["data"] | {"classes": None}
     with pytest.raises(FairsiloError, match="the settings do not name the classes; set data"):
         served(begun(tmp_path / "server", "fedavg", data=data), Local(sites_in(tmp_path / "sites")))
+
+
+def test_a_run_that_nobody_can_take_part_in_fails_with_the_reasons(tmp_path: Path) -> None:
+    """It would wait for ever, and what was submitted after it too."""
+    run = begun(tmp_path / "server", "fedavg", data=settings()["data"] | {"classes": ["benign", "evil"]})
+    why = r"no site that is there can take part \(print: it cannot read its data as the run wants them; scan: "
+    with pytest.raises(FairsiloError, match=why):
+        served(run, Local(sites_in(tmp_path / "sites")))
+
+
+def test_where_nobody_is_there_a_run_waits(tmp_path: Path) -> None:
+    run = begun(tmp_path / "server", "fedavg")
+    with pytest.raises(TooFewError, match="no site is there that trains"):
+        served(run, Local({}), ())
+
+
+@pytest.mark.parametrize(
+    ("content", "changes", "named"),
+    [
+        ({}, [], False),
+        ({"method": "fedavg", "data": {"size": 64}}, [], False),
+        ({"data": {"classes": ["a", "b"]}}, [], True),
+        ({"data": {"name": "pacs"}}, [], True),
+        ({"data.classes": "a,b"}, [], True),
+        ({}, ["data.classes=a,b"], True),
+        ({}, ["rounds=3"], False),
+    ],
+)
+def test_a_file_names_its_classes_or_its_data_set(content: dict[str, Any], changes: list[str], named: bool) -> None:
+    """The default data are a simulation's: sites would be asked for digits."""
+    if named:
+        refuse_unnamed(content, changes)
+        return
+    with pytest.raises(FairsiloError, match="the settings do not name the classes; set data"):
+        refuse_unnamed(content, changes)
+
+
+def test_classes_that_a_sites_own_data_have(tmp_path: Path) -> None:
+    assert classes_at(SiloSettings(folder=str(images() / "scan"))) == tuple("0123456789")
+    assert classes_at(SiloSettings(data="glyphs")) == tuple("0123456789")
+    (tmp_path / "images").mkdir()
+    (tmp_path / "masks").mkdir()
+    with pytest.raises(FairsiloError, match="which classes silo 'eyes' has, its data do not say"):
+        classes_at(SiloSettings(name="eyes", folder=str(tmp_path)))

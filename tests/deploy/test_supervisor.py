@@ -10,9 +10,12 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the package nvflare: pip install 'fairsilo[flare]'")
 
+from nvflare.apis.utils.format_check import name_check
+
 from fairsilo.config import experiment
 from fairsilo.deploy.attempts import FAILED, FEW, FINISHED, PAUSED, outcome_of, write_outcome, write_present
 from fairsilo.deploy.flare import administration, supervisor
+from fairsilo.deploy.flare.jobs import write_job
 from fairsilo.deploy.flare.machines import System
 from fairsilo.deploy.flare.supervisor import MOST, Supervisor, submit, waiting
 from fairsilo.errors import FairsiloError
@@ -24,6 +27,7 @@ class Fake:
 
     def __init__(self, run: Path, *acts: Callable[[Path], object]) -> None:
         self.run, self.acts, self.jobs = run, list(acts), 0
+        self.problem = ""
         self.since, self.heard = 1.0, {"print": 0.0, "scan": 0.0}
         self.ended = True
 
@@ -178,6 +182,57 @@ def test_a_run_can_be_withdrawn(run: Path) -> None:
     administration.withdraw(folder, "first")
     assert waiting(folder) == []
     (found,) = administration.runs_of(folder)
-    assert (found["state"], found["message"]) == ("failed", "withdrawn by the administrator")
+    assert (found["state"], found["message"]) == ("withdrawn", "withdrawn by the administrator")
     with pytest.raises(FairsiloError, match="there is no run 'second'; there are: first"):
         administration.withdraw(folder, "second")
+
+
+def test_a_job_has_a_name_that_flare_takes_whatever_the_run_is_called(tmp_path: Path) -> None:
+    run = submit(tmp_path, experiment({**settings(), "method": "fedprox(mu=0.1) | fedheal"}))
+    job = write_job(tmp_path / "job", run.name)
+    named = json.loads((job / "meta.json").read_text())["name"]
+    assert name_check(job.name, "job_name")[0] is False
+    assert named == job.name
+    server = json.loads((job / "app" / "config" / "config_fed_server.json").read_text())
+    assert server["workflows"][0]["args"]["run"] == run.name  # the folder that the run is in
+
+
+def test_why_a_job_is_not_taken_is_said(run: Path) -> None:
+    class Refusing(Fake):
+        def submit(self, job: Path) -> None:  # type: ignore[override]
+            self.problem = "job name is not well formed"
+
+    said: list[str] = []
+    found = Supervisor(run.parents[1], Refusing(run), lambda: None, said.append).see_through(run)  # type: ignore[arg-type]
+    assert found == FAILED
+    assert "first: the server did not take the job: job name is not well formed" in said
+
+
+@pytest.mark.parametrize("changes", [{"method": "fedporx"}, {"method": "fedavg", "baseline": "fedporx"}])
+def test_a_method_that_does_not_exist_is_not_submitted(tmp_path: Path, changes: dict[str, str]) -> None:
+    with pytest.raises(FairsiloError, match="did you mean 'fedprox'"):
+        submit(tmp_path, experiment({**settings(), **changes}))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_happened_in_a_run_in_lines(run: Path) -> None:
+    assert administration.told_of(run) == ["nothing yet: no attempt at it has begun"]
+    told = [
+        {"kind": "method", "round": 0, "silo": "", "text": "fedavg", "time": "2026-01-01 10:00:00"},
+        {"kind": "reply", "round": 1, "silo": "a", "text": "train"},
+        {"kind": "failed", "round": 1, "silo": "b", "text": "lost: its site is not connected"},
+        {"kind": "round", "round": 1, "silo": "", "text": ""},
+    ]
+    (run / "events.jsonl").write_text("".join(json.dumps(one) + "\n" for one in told) + '{"cut')
+    write_outcome(run, FEW, "no site is there that trains")
+    assert administration.told_of(run) == [
+        "2026-01-01 10:00:00  round 0: fedavg begins",
+        "round 1: silo b left out (lost: its site is not connected)",
+        "round 1: done",
+        "the last attempt: too few sites (no site is there that trains)",
+    ]
+    (state,) = administration.runs_of(run.parents[1])
+    assert (state["rounds"], state["of"]) == (0, 2)
+    administration.withdraw(run.parents[1], "first")
+    (state,) = administration.runs_of(run.parents[1])
+    assert state["state"] == "withdrawn"

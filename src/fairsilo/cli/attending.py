@@ -13,6 +13,7 @@ from fairsilo.cli.interrupts import until_stopped
 from fairsilo.cli.output import say
 from fairsilo.cli.running import Settings
 from fairsilo.config import experiment, read_yaml
+from fairsilo.deploy.brief import refuse_unnamed
 from fairsilo.errors import FairsiloError
 
 site = typer.Typer(help="A site of a federation across machines.", no_args_is_help=True)
@@ -69,8 +70,20 @@ def check(
     needed()
     from fairsilo.deploy.flare import attendance
 
-    chosen = experiment(read_yaml(config) if config else {"baseline": None}, settings or [])
-    say(f"server: reached, {attendance.reach(folder)}")
+    content, changes = read_yaml(config) if config else {"baseline": None}, list(settings or [])
+    if config is None and not any(one.startswith("data.classes") for one in changes):
+        own = attendance.classes_here(folder)
+        content = {**content, "data": {"classes": list(own) or "-"}}
+        say(f"no run's file was given: the classes are those of the data here: {', '.join(own) or 'none'}")
+    refuse_unnamed(content, changes)
+    chosen = experiment(content, changes)
+    try:
+        say(f"server: reached, {attendance.reach(folder)}")
+    except FairsiloError as problem:
+        unreached: FairsiloError | None = problem
+        say(f"server: NOT reached: {problem}")
+    else:
+        unreached = None
     found, silos = attendance.read_all(folder, chosen)
     for (member, task, shape, _), one in zip(silos, found.silos, strict=True):
         sizes = f"{member.train:,} to train, {member.validation:,} to validate, {member.test:,} to test"
@@ -78,6 +91,10 @@ def check(
     say(f"device: {found.machine.place}")
     say(f"would be sent: {attendance.fits(chosen, found, silos)}")
     say("of itself the silo says: its name, its domain, these numbers, and how many samples show each class")
+    for line in attendance.about_groups(folder, chosen):
+        say(line)
+    if unreached:
+        raise FairsiloError("all but the server is well; is it started (`fairsilo federation start` at the server)?")
 
 
 @site.command()

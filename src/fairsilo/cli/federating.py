@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +13,7 @@ from fairsilo.cli.interrupts import until_stopped
 from fairsilo.cli.output import AsJson, say, show, show_json
 from fairsilo.cli.running import Settings
 from fairsilo.config import experiment, read_yaml
+from fairsilo.deploy.brief import refuse_unnamed
 from fairsilo.errors import FairsiloError
 
 federation = typer.Typer(help="A federation across machines, at its server.", no_args_is_help=True)
@@ -53,7 +56,8 @@ def invite(site: Annotated[str, typer.Argument(help="of the site")], folder: Fol
     say(f"To the site {site}, by mail:")
     say("  pip install 'fairsilo[flare]'")
     say(f"  fairsilo site join {site} --federation {profile.name}")
-    say(f"  then send us {site}.request.zip; it must reach {profile.host}:{profile.port} (outgoing connections only)")
+    say(f"  then send us {site}.request.zip")
+    say(f"  the site's machine opens connections to {profile.host}:{profile.port}, and needs no open port itself")
     say("By another way, such as the telephone, the fingerprint that the site will compare:")
     say(f"  {kits.fingerprint(folder)}")
 
@@ -137,8 +141,19 @@ def submit(
     from fairsilo.deploy.flare.supervisor import submit as submitted
 
     kits.Profile.read(folder)
-    run = submitted(folder, experiment(read_yaml(config), settings or []), name)
+    content, changes = read_yaml(config), settings or []
+    chosen = experiment(content, changes)
+    refuse_unnamed(content, changes)
+    run = submitted(folder, chosen, name)
     say(f"submitted: {run.name}; `fairsilo federation status` tells how far it is")
+    _say_if_stopped(folder)
+
+
+def _say_if_stopped(folder: Path) -> None:
+    from fairsilo.deploy.flare import administration
+
+    if not administration.is_running(folder):
+        say("the server does not run: `fairsilo federation start` starts it")
 
 
 @federation.command()
@@ -157,6 +172,7 @@ def status(folder: Folder = HERE, as_json: AsJson = False) -> None:
         return
     show(sites_table(sites))
     show(runs_table(runs))
+    _say_if_stopped(folder)
 
 
 @federation.command()
@@ -165,14 +181,18 @@ def logs(
     lines: Annotated[int, typer.Option(min=1)] = 40,
     folder: Folder = HERE,
 ) -> None:
-    """The end of a run's events, or of the server's log."""
+    """What happened in a run, its last lines; or the end of the server's log."""
     needed()
     from fairsilo.deploy.flare import administration, kits
 
     kits.Profile.read(folder)
-    path = administration.run_folder(folder, run) / "events.jsonl" if run else folder / "logs" / "server.log"
+    if run is not None:
+        for line in administration.told_of(administration.run_folder(folder, run))[-lines:]:
+            say(line)
+        return
+    path = folder / "logs" / "server.log"
     if not path.exists():
-        raise FairsiloError(f"{path} does not exist yet")
+        raise FairsiloError(f"{path} does not exist yet: the server has not run")
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]:
         say(line)
 
@@ -196,5 +216,5 @@ def demo(
     show(run_table(name, summary, None))
     say(f"run folder: {run}")
     say(f"report: {run / 'report.html'}")
-    if browser:
+    if browser and (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform != "linux"):
         typer.launch(str(run / "report.html"))

@@ -10,6 +10,7 @@ from fairsilo.core.samples import Split
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError, near
 
+LACKS = ("has no column", "have no column")
 MOST = 50  # values of a column; a table of more says nothing about fairness
 
 
@@ -43,8 +44,15 @@ def told_of(split: Split, columns: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(told(labels_of(split, name)))) for name in columns if name in split.attributes}
 
 
-def settled(said: Mapping[str, Mapping[str, Sequence[str]]], columns: Sequence[str]) -> Found:
+def settled(
+    said: Mapping[str, Mapping[str, Sequence[str]]], columns: Sequence[str], lacks: tuple[str, str] = LACKS
+) -> Found:
     """The groups of a federation, from what each silo with test samples tells of the columns that it has.
+
+    Args:
+        said: Silo -> column -> values.
+        columns: What results are told apart by.
+        lacks: What is said of one silo that tells of no such column, and of several.
 
     Raises:
         FairsiloError: A column has too many groups, or none.
@@ -64,7 +72,7 @@ def settled(said: Mapping[str, Mapping[str, Sequence[str]]], columns: Sequence[s
             several = len(lacking) > 1
             named = ", ".join(map(repr, lacking))
             notes.append(
-                f"silo{'s' if several else ''} {named} {'have' if several else 'has'} no column {column!r}, and "
+                f"silo{'s' if several else ''} {named} {lacks[several]} {column!r}, and "
                 f"{'are' if several else 'is'} in none of its groups"
             )
     return Found(found, tuple(notes))

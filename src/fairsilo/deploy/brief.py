@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,11 @@ from fairsilo import __version__
 from fairsilo.config import Experiment
 from fairsilo.data.embedded import DATASETS
 from fairsilo.errors import FairsiloError
+
+UNNAMED = (
+    "sites map their labels to classes by name, and the settings do not name the classes; "
+    "set data.classes, such as data.classes=benign,malignant (or data.classes=- where the data have none)"
+)
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,18 @@ def classes_of(experiment: Experiment) -> tuple[str, ...]:
         from fairsilo.data.glyphs import CLASSES  # of the one that is embedded; scikit-learn comes with it
 
         return CLASSES
-    raise FairsiloError(
-        "sites map their labels to classes by name, and the settings do not name the classes; "
-        "set data.classes, such as data.classes=benign,malignant (or data.classes=- where the data have none)"
-    )
+    raise FairsiloError(UNNAMED)
+
+
+def refuse_unnamed(content: Mapping[str, Any], changes: Sequence[str]) -> None:
+    """Refuse settings that name neither classes nor a data set: the default data are a simulation's.
+
+    Args:
+        content: Of the file.
+        changes: Settings as `key=value`.
+    """
+    data = content.get("data")
+    given = {*content, *(f"data.{key}" for key in (data if isinstance(data, Mapping) else ()))}
+    given |= {one.partition("=")[0].strip() for one in changes}
+    if not given & {"data.classes", "data.name", "classes", "name"}:
+        raise FairsiloError(UNNAMED)

@@ -84,7 +84,8 @@ def settle(folder: Path, columns: Sequence[str], said: Mapping[str, Told]) -> Se
                 f"evaluate.groups names {column!r}, of which no site tells; a site whose data have this column tells "
                 f"of it where its site.yaml says groups: [{column}]"
             )
-    found = settled({silo: one.values for silo, one in said.items()}, columns)
+    lacks = ("tells of no column", "tell of no column")  # whether they have it is nobody's business
+    found = settled({silo: one.values for silo, one in said.items()}, columns, lacks)
     first = next(iter(said.values()), Told())
     made = Settled(found.columns, found.notes, first.target, first.dtype)
     run.write_json(FILE, asdict(made))

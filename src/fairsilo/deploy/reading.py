@@ -29,6 +29,19 @@ def read_silo(silo: SiloSettings, brief: Brief, columns: Collection[str] = ()) -
     return dataclasses.replace(held, **kept), task_name
 
 
+def classes_at(silo: SiloSettings) -> tuple[str, ...]:
+    """The classes that a silo's own data have, for looking at them before any run says which there are."""
+    if silo.data or silo.table:
+        return load(name=silo.data, root=silo.root).classes if silo.data else load(index=silo.table, least=1).classes
+    if silo.folder and Path(silo.folder).is_dir():
+        inside = sorted(path.name for path in Path(silo.folder).iterdir() if path.is_dir())
+        if inside and not {"images", "masks"} <= set(inside):
+            return tuple(inside)
+    raise FairsiloError(
+        f"which classes silo {silo.name!r} has, its data do not say; give a run's file, or data.classes="
+    )
+
+
 def _held(silo: SiloSettings, brief: Brief) -> tuple[SiloData, str]:
     domain, task_name = _domain(silo, brief)
     domain = dataclasses.replace(domain, name=silo.domain, silo=None)

@@ -115,6 +115,7 @@ def _serve_one(
     run_folder.write_json(VERSIONS, versions)
     for site, reason in sorted(absent.items()):
         note(f"site {site!r} takes no part: {why(reason)}")
+    _refuse_nobody(folder, found, absent)
     who, engine = assembled(folder, channel, experiment, found, note, pause)
     for text in who.notes:
         note(text)
@@ -139,6 +140,16 @@ def _serve_one(
         warnings=(too_few(who.roster, experiment.data.synthetic_share, synthetic),),
     )
     return conduct(experiment, course, folder, told)
+
+
+def _refuse_nobody(folder: Path, found: list[Joined], absent: Mapping[str, str]) -> None:
+    """A run that has not begun, and in which nobody who is there can take part, would wait for ever."""
+    if found or not absent or (folder / SITES).exists():
+        return
+    listed = "; ".join(f"{site}: {why(reason)}" for site, reason in sorted(absent.items()))
+    raise FairsiloError(
+        f"no site that is there can take part ({listed}); `fairsilo site check FILE` at a site says more"
+    )
 
 
 def _pause(folder: Path) -> str:
@@ -244,7 +255,7 @@ def agreed(folder: Path, experiment: Experiment, found: list[Joined]) -> Agreed:
         if not one.evaluates and not one.member.train:
             raise FairsiloError(f"silo {one.member.name!r} has no training samples")
     silos, unseen = ([one.member for one in found if one.evaluates == which] for which in (False, True))
-    name = experiment.data.name or Path(experiment.data.folder or experiment.data.packed or "sites").name
+    name = f"data of {len({one.site for one in found})} sites"
     roster = Roster(
         name, Brief.of(experiment).classes, first.shape, first.dtype, tuple(silos), tuple(unseen), first.task
     )

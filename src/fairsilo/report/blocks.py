@@ -40,6 +40,11 @@ class Run:
         return max((int(record["round"]) for record in self.rounds), default=0)
 
     @property
+    def counted(self) -> list[Sequence[str]]:
+        """Whose updates were used, round by round."""
+        return [record.get("counted", ()) for record in self.rounds]
+
+    @property
     def silos(self) -> list[str]:
         return [silo["silo"] for silo in self.summary["silos"] if not silo["unseen"]]
 

@@ -22,12 +22,12 @@ def sites_table(sites: Sequence[Mapping[str, Any]]) -> Table:
 def runs_table(runs: Sequence[Mapping[str, Any]]) -> Table:
     drawn = Table(title="runs", title_justify="left")
     for column in ("run", "state", "rounds", "sites", ""):
-        drawn.add_column(column)
+        drawn.add_column(column, overflow="fold")
     for one in runs:
         drawn.add_row(
             escape(one["run"]),
             one["state"],
-            str(one["rounds"]),
+            f"{one['rounds']} of {one['of']}",
             escape(", ".join(one["sites"])),
             escape(one["message"]),
         )

@@ -212,6 +212,8 @@ def headline(run: Run, baseline: Run | None) -> str:
     caution += "Repeat with other seeds before drawing a conclusion."
     if baseline and baseline.rows and baseline.done != run.done:
         caution += f" The two are not equally far: round {run.done} against round {baseline.done} of the baseline."
+    elif baseline and baseline.rows and baseline.counted != run.counted:
+        caution += " Not the same silos were counted in every round of the two: see Failures."
     return f'<div class="cards">\n{cards}</div>\n{paragraph(caution, "quiet")}'
 
 

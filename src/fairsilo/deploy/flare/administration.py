@@ -7,6 +7,7 @@ import datetime
 import json
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from fairsilo.config import read_yaml
 from fairsilo.deploy.attempts import FAILED, WITHDRAWN, outcome_of, write_outcome
 from fairsilo.deploy.flare.kits import Profile, lock_server, members, removed, renew
 from fairsilo.deploy.flare.machines import FRUGAL, Kept, Session, server_command
@@ -23,6 +25,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.runs.running import BASELINE, finished, status_of
 
 LOCK = ".start.lock"
+SAID = {"method": "{text} begins", "note": "{text}", "failed": "silo {silo} left out ({text})", "round": "done"}
 
 
 def server_of(folder: Path) -> Kept:
@@ -40,14 +43,15 @@ def start(folder: Path, say: Callable[[str], object], stop: Callable[[], bool] =
         least: Sites that must be connected before a run is tried.
     """
     profile = Profile.read(folder)
-    with started(folder), server_of(folder) as server, Session(folder) as session:
+    with started(folder), free(profile), server_of(folder) as server, Session(folder) as session:
         say(f"server of {profile.name} listens on {profile.host}:{profile.port}; runs are taken from {folder / 'runs'}")
         supervisor = Supervisor(folder, session, server.tend, say)
         while not stop():
             for run in waiting(folder):
                 outcome = supervisor.see_through(run, least, stop)
                 if outcome:
-                    say(f"{run.name}: {outcome}; report: {run / 'report.html'}")
+                    page = run / "report.html"
+                    say(f"{run.name}: {outcome}" + (f"; report: {page}" if page.exists() else ""))
             server.tend()
             time.sleep(POLL)
 
@@ -68,6 +72,33 @@ def started(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+@contextlib.contextmanager
+def free(profile: Profile) -> Iterator[None]:
+    """Nobody else listens where the server is about to.
+
+    Raises:
+        FairsiloError: Somebody does.
+    """
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", profile.port))
+        except OSError as problem:
+            raise FairsiloError(
+                f"port {profile.port} cannot be listened on ({problem.strerror}); end the program that does, "
+                "`ss -ltnp` names it"
+            ) from problem
+    yield
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a process runs the federation's server."""
+    lock = FileLock(folder / LOCK, timeout=0)
+    with contextlib.suppress(Timeout), lock:
+        return False
+    return True
+
+
 def renew_own(folder: Path) -> None:
     """New certificates of the server and the administrator, while neither is in use."""
     Profile.read(folder)
@@ -85,8 +116,7 @@ def _owner(folder: Path) -> int | None:
 def stop(folder: Path) -> int:
     """End the server and its supervisor; runs go on when it is started again. Returns the process that was told."""
     Profile.read(folder)
-    lock = FileLock(folder / LOCK, timeout=0)
-    with contextlib.suppress(Timeout), lock:
+    if not is_running(folder):
         raise FairsiloError(f"the server of {folder} does not run")
     found = _owner(folder)
     if found is None:
@@ -109,6 +139,22 @@ def run_folder(folder: Path, run: str) -> Path:
         known = ", ".join(sorted(one.parent.name for one in (folder / "runs").glob("*/config.yaml"))) or "none"
         raise FairsiloError(f"there is no run {run!r}; there are: {known}")
     return place
+
+
+def told_of(run: Path) -> list[str]:
+    """What happened in a run, a line each: rounds, silos that were left out, notes; how the last attempt ended."""
+    path, lines = run / "events.jsonl", []
+    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        with contextlib.suppress(ValueError):
+            one = json.loads(text)
+            if one["kind"] in SAID:
+                moment = f"{one['time']}  " if one.get("time") else ""
+                about = SAID[one["kind"]].format(**one)
+                lines.append(f"{moment}round {one['round']}: {about}")
+    outcome = outcome_of(run)
+    if outcome:
+        lines.append(f"the last attempt: {outcome['outcome']}" + f" ({outcome['message']})" * bool(outcome["message"]))
+    return lines or ["nothing yet: no attempt at it has begun"]
 
 
 # -------------------------------------------------------------------------------------------------------------- status
@@ -144,12 +190,17 @@ def runs_of(folder: Path) -> list[dict[str, Any]]:
             status = status_of(run / BASELINE)
         state = "finished" if finished(run) else outcome.get("outcome") or status.get("status")
         rows = sum(_lines(place / "rounds.jsonl") for place in (run, run / BASELINE))
+        asked = read_yaml(path)
+        total = int((asked.get("train") or {}).get("rounds", 0)) * (2 if asked.get("baseline") else 1)
+        if outcome.get("message") == WITHDRAWN:
+            state = "withdrawn"
         sites = json.loads((run / SITES).read_text(encoding="utf-8")) if (run / SITES).exists() else {}
         found.append(
             {
                 "run": run.name,
                 "state": state if begun or outcome else "waiting",
                 "rounds": rows,
+                "of": total,
                 "sites": sorted(set(sites.values())),
                 "message": outcome.get("message") or status.get("message") or "",
             }

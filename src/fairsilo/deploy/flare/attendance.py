@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import shlex
@@ -9,10 +10,11 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cryptography import x509
+from filelock import FileLock, Timeout
 
 from fairsilo.config import Experiment
 from fairsilo.core.messages import MODEL
@@ -20,7 +22,7 @@ from fairsilo.core.roster import Member, Roster
 from fairsilo.deploy.brief import Brief
 from fairsilo.deploy.flare.kits import install, site_name
 from fairsilo.deploy.flare.machines import Kept, job_processes, site_command
-from fairsilo.deploy.reading import read_silo
+from fairsilo.deploy.reading import classes_at, read_silo
 from fairsilo.deploy.settings import EVALUATES, SiteSettings, read_site
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.setup import model_of, plan_of, resolved, sends_of
@@ -60,12 +62,26 @@ def start(folder: Path, say: Callable[[str], object], stop: Callable[[], bool] =
     """Keep the site connected until told to stop; what is wrong with `site.yaml` is said before."""
     name = site_name(folder)
     read_site(folder / "site.yaml", name)
-    with site_of(folder) as site:
+    with alone(folder), site_of(folder) as site:
         host, port = server_of(folder)
         say(f"site {name} takes part through {host}:{port}; its log: {site.log}")
         while not stop():
             site.tend()
             time.sleep(0.3)
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Two processes with one certificate would put each other out."""
+    lock = FileLock(folder / ".start.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise FairsiloError(f"the site of {folder} runs already; stop that process first") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def unit(folder: Path, user: str) -> str:
@@ -111,6 +127,31 @@ def reach(folder: Path, seconds: float = 10.0) -> str:
     assert found is not None  # a server without a certificate is refused above
     certificate = x509.load_der_x509_certificate(found)
     return str(certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value)
+
+
+def classes_here(folder: Path) -> tuple[str, ...]:
+    """The classes that the data of the site's silos have."""
+    settings = read_site(folder / "site.yaml", site_name(folder))
+    return tuple(dict.fromkeys(name for silo in settings.silos for name in classes_at(silo)))
+
+
+def about_groups(folder: Path, experiment: Experiment) -> list[str]:
+    """Columns that a run asks for and the file does not allow, and those that it allows and the data do not have."""
+    settings = read_site(folder / "site.yaml", site_name(folder))
+    allowed, lines = settings.machine.groups or (), []
+    for column in experiment.evaluate.columns:
+        if column not in allowed:
+            lines.append(
+                f"the run asks for results by {column!r}: groups in site.yaml does not allow it, none are told"
+            )
+    brief = Brief.of(experiment)
+    there = {name for one in settings.silos for name in read_silo(one, brief, allowed)[0].test.attributes}
+    lines += [
+        f"site.yaml allows results by {name!r}, a column that the data do not have"
+        for name in allowed
+        if name not in there
+    ]
+    return lines
 
 
 def read_all(

@@ -35,6 +35,12 @@ OWN = ("server", "admin")  # kits that are made where the authority is
 RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate")  # all but code and shells
 ALLOWED = ["fairsilo.deploy.flare."]  # the only classes that a job may name
 APPROVED, REMOVED, SIGNED = "approved", "removed", ".signed.zip"  # packages of sites that are members, and that were
+REFUSALS = {  # what FLARE says in words of its own -> what a site's engineer can do
+    "ROOTCA_FINGERPRINT": "the package was not signed by the federation with this fingerprint; ask its administrator "
+    "for the fingerprint by another way, such as the telephone, and do not join where the two differ",
+    "missing local request material": "the package answers another request than the one that was made here: "
+    "is it another site's, or did this site ask anew since?",
+}
 GATE = {"id": "gate", "path": "fairsilo.deploy.flare.gate.Gate", "args": {}}
 
 
@@ -316,6 +322,9 @@ def _nvflare(folder: Path, *words: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "HOME": str(home)}, check=False)
     if done.returncode:
         said = " ".join((done.stderr or done.stdout).split())
+        known = next((sentence for piece, sentence in REFUSALS.items() if piece in said), "")
+        if known:
+            raise FairsiloError(known)
         raise FairsiloError(f"NVIDIA FLARE refused ({words[0]} {words[1]}): {said[:400] or 'it gave no reason'}")
     return done.stdout
 

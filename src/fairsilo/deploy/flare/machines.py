@@ -142,6 +142,7 @@ class Session:
     def __init__(self, folder: Path) -> None:
         self.kit = str((folder / "admin").resolve())
         self._open: Any = None
+        self.problem = ""  # why the last question was not answered
         if not logging.getLogger().handlers:  # else FLARE tells of every attempt to connect
             logging.getLogger().addHandler(logging.NullHandler())
 
@@ -170,10 +171,13 @@ class Session:
         """What the server says; None where it cannot be reached."""
         try:
             with contextlib.redirect_stdout(io.StringIO()):  # it says that it connects, which is nobody's business
-                return getattr(self._session(), name)(*arguments)
-        except Exception:  # noqa: BLE001 - FLARE has errors of many kinds for a server that is not there
+                found = getattr(self._session(), name)(*arguments)
+        except Exception as problem:  # noqa: BLE001 - FLARE has errors of many kinds for a server that is not there
+            self.problem = str(problem) or type(problem).__name__
             self.close()
             return None
+        self.problem = ""
+        return found
 
     def system(self) -> System | None:
         """None where the server cannot be reached."""

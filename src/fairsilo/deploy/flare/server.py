@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import queue
 import time
@@ -75,6 +76,7 @@ class FederationController(Controller):
             if event.kind in ("note", "failed", "round"):
                 self.log_info(fl_ctx, f"round {event.round}: {event.kind} {event.silo} {event.text}")
             told = {"kind": event.kind, "round": event.round, "silo": event.silo, "text": event.text}
+            told |= {"time": datetime.datetime.now().isoformat(" ", "seconds")}
             with (folder / "events.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(told) + "\n")
 

@@ -26,6 +26,7 @@ from fairsilo.deploy.flare.jobs import write_job
 from fairsilo.deploy.flare.machines import Session, System
 from fairsilo.deploy.serving import SITES
 from fairsilo.errors import FairsiloError
+from fairsilo.methods.text import method
 from fairsilo.runs.running import BASELINE, finished, slug, start_folder
 from fairsilo.runs.setup import Objects, read_experiment
 
@@ -41,6 +42,8 @@ ENDING = (
 def submit(folder: Path, experiment: Experiment, name: str | None = None) -> Path:
     """A run of a federation, to be begun by whoever supervises it; returns its run folder."""
     Brief.of(experiment)
+    for text in filter(None, (experiment.method, experiment.baseline)):
+        method(text)
     base = slug(name or f"{experiment.method}-seed{experiment.seed}")
     for number in range(1, 10_000):
         place = folder / "runs" / (base if number == 1 else f"{base}-{number}")
@@ -118,11 +121,11 @@ class Supervisor:
         """One job, from its submission to its end, or to that of the server it ran on."""
         forget_outcome(run)
         system = self.session.system()
-        job_folder = write_job(self.folder / "flare" / "job" / run.name, run.name)
+        job_folder = write_job(self.folder / "flare" / "job", run.name)
         job = self.session.submit(job_folder)
         shutil.rmtree(job_folder, ignore_errors=True)
         if job is None or system is None:
-            self.say(f"{run.name}: the server did not take the job")
+            self.say(f"{run.name}: the server did not take the job: {self.session.problem or 'it is not there'}")
             self._wait(WAIT, stop)
             return
         self.say(f"{run.name}: job {job} over {', '.join(system.sites)}")
