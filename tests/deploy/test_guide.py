@@ -21,6 +21,7 @@ from tiny_dicom import write_dicom
 from tiny_sites import images, settings
 
 pytestmark = pytest.mark.deploy
+RUN = "fedprox-mu=0.1--seed0"  # as `federation submit` names it after its method
 GUIDE = Path(__file__).parents[2] / "docs" / "deployment.md"
 
 
@@ -69,7 +70,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
         "north.request.zip": "site/request/north.request.zip",
         "north.signed.zip": "federation/approved/north.signed.zip",
         "3": "1",  # sites
-        "RUN": "fedavg-seed0",
+        "RUN": RUN,
     }
     made = Terminal(tmp_path, words)
     yield made
@@ -91,7 +92,8 @@ def test_every_command_of_the_guide(terminal: Terminal, tmp_path: Path) -> None:
     said = terminal.type("fairsilo index sql hospital.db --query images.sql --domain north --out site/index.csv")
     assert "site/index.csv: 100 samples; 0 10, 1 10" in said
     (tmp_path / "site" / "site.yaml").write_text(yaml.safe_dump({"domain": "north", "table": "index.csv"}))
-    (tmp_path / "EXPERIMENT.yaml").write_text(yaml.safe_dump({**settings(), "method": "fedavg"}))
+    chosen = {**settings(), "method": "fedprox(mu=0.1)", "baseline": "fedavg"}
+    (tmp_path / "EXPERIMENT.yaml").write_text(yaml.safe_dump(chosen))
     terminal.leave_running("fairsilo federation start --sites 3")
     end = time.monotonic() + 60
     while "yes" not in (said := _tried(terminal, "fairsilo site check EXPERIMENT.yaml")) and time.monotonic() < end:
@@ -104,11 +106,14 @@ def test_every_command_of_the_guide(terminal: Terminal, tmp_path: Path) -> None:
     assert "would be sent: small-cnn: a change of the model each round" in said
     terminal.leave_running("fairsilo site start")
     terminal.type("fairsilo federation submit EXPERIMENT.yaml")
-    assert finished(tmp_path / "federation" / "runs" / "fedavg-seed0")
+    assert finished(tmp_path / "federation" / "runs" / RUN / "baseline")
     status = terminal.type("fairsilo federation status")
     assert re.search(r"north\s*│\s*yes", status)
-    assert re.search(r"fedavg-seed0\s*│\s*finished\s*│\s*2\s*│\s*north", status)
-    assert '"kind": "end"' in terminal.type("fairsilo federation logs RUN")
+    assert re.search(r"fedprox-mu=0.1--\w*\s*│\s*finished\s*│\s*4 of 4\s*│\s*north", status)
+    told = terminal.type("fairsilo federation logs RUN")
+    assert re.search(r"\d\d:\d\d:\d\d  round 0: fedprox\(mu=0.1\) begins", told)
+    assert "round 2: done" in told
+    assert "the last attempt: finished" in told
     terminal.type("fairsilo federation stop")
     server, site = terminal.running
     assert server.wait(60) == 0
@@ -137,18 +142,21 @@ def operated(terminal: Terminal, site: subprocess.Popen[str], folder: Path) -> b
     assert not any(path.read_bytes() == content for path, content in before.items())
     terminal.leave_running("fairsilo site start")
     terminal.type("fairsilo federation submit EXPERIMENT.yaml")
-    assert finished(folder / "federation" / "runs" / "fedavg-seed0-2")
+    assert finished(folder / "federation" / "runs" / f"{RUN}-2" / "baseline")
     terminal.type("fairsilo federation remove north")
     assert re.search(r"north\s*│\s*removed", terminal.type("fairsilo federation status"))
     return True
 
 
 def finished(run: Path, seconds: float = 120.0) -> bool:
-    """Whether a run comes to its end, its report included."""
+    """Whether the baseline of a run comes to its end, the report of both included."""
     end = time.monotonic() + seconds
-    while not (run / "report.html").exists() and time.monotonic() < end:
+    while time.monotonic() < end:
+        status = json.loads((run / "run.json").read_text())["status"] if (run / "run.json").exists() else ""
+        if status == "finished" and (run.parent / "report.html").exists():
+            return True
         time.sleep(0.5)
-    return bool(json.loads((run / "run.json").read_text())["status"] == "finished")
+    return False
 
 
 def export(folder: Path) -> None:
