@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -58,6 +58,27 @@ class Planned:
     extra: dict[str, Tensor]
 
 
+class Measured:
+    """Tallies of one exchange by model and samples: silos of a domain often test on the same samples, once is enough.
+
+    Args:
+        shared: Silo and name of its splits whose samples another silo has too.
+    """
+
+    def __init__(self, shared: Container[tuple[str, str]] = ()) -> None:
+        self.shared = shared
+        self._exchange: object = None
+        self._found: dict[tuple[object, ...], Any] = {}
+
+    def of(self, exchange: object, key: tuple[object, ...], made: Callable[[], Any]) -> Any:
+        """What was found before in this exchange under a key, else what is made now."""
+        if exchange != self._exchange:
+            self._exchange, self._found = exchange, {}
+        if key not in self._found:
+            self._found[key] = made()
+        return self._found[key]
+
+
 @dataclass
 class Silo:
     """One silo during one exchange."""
@@ -76,6 +97,7 @@ class Silo:
     vault: Vault  # what only this silo knows
     augment: str = "none"
     evaluation_batch: int = 256
+    measured: Measured = field(default_factory=lambda: Measured())  # by silos before it in this exchange
     sent: Tensor = field(default_factory=lambda: torch.empty(0))  # the server's model, as it was sent
     start: Tensor = field(
         default_factory=lambda: torch.empty(0)

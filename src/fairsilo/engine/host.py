@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,8 +14,9 @@ from fairsilo.core import streams
 from fairsilo.core.answers import EXCHANGE, SAVED
 from fairsilo.core.files import on_device
 from fairsilo.core.messages import Failure, Message, Request
-from fairsilo.core.silo import Memory
+from fairsilo.core.silo import Measured, Memory
 from fairsilo.core.vault import Vault
+from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.resident import Data, beside
 
@@ -43,6 +45,7 @@ class Host:
         self.model = blueprint.flat()
         self.data = beside(self.model.parameters.device, federation)
         self.server_model = blueprint.server_flat()
+        self.measured = Measured(shared_splits(federation))
 
     def answer(self, name: str, request: Request, memory: Memory) -> Answer:
         """One silo's answer. A silo that raises is a failure with its reason, and remembers nothing of the step."""
@@ -53,6 +56,7 @@ class Host:
         model = self.server_model if on_server_model else self.model
         assert model is not None
         silo = plan.silo(model, self.data[name], request, memory, self.vaults.get(name))
+        silo.measured = self.measured
         try:
             with streams.ambient(plan.seed, request.round, name, request.kind):
                 message = EXCHANGE[request.kind](silo)
@@ -62,6 +66,14 @@ class Host:
             return Answer(Failure("error", reason_of(problem)))
         keeps = request.kind in REMEMBERED
         return Answer(message, silo.memory if keeps else None, silo.scratch.get(SAVED))
+
+
+def shared_splits(federation: Data) -> frozenset[tuple[str, str]]:
+    """Silo and name of the splits whose samples another silo of a simulation has too."""
+    people = (*federation.silos, *federation.unseen) if isinstance(federation, Federation) else ()
+    named = [(silo.split(split).place, silo.name, split) for silo in people for split in ("validation", "test")]
+    often = Counter(place for place, *_ in named)
+    return frozenset((silo, split) for place, silo, split in named if often[place] > 1)
 
 
 def reason_of(problem: Exception) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairsilo.analysis.privacy import spent
+from fairsilo.analysis.privacy import spent, words
 from fairsilo.report.blocks import Run, cells, heads, paragraph, section, table
 from fairsilo.report.charts import text
 
@@ -21,7 +21,7 @@ def privacy(run: Run) -> str:
     for one in spent(run.rounds, run.info.get("method_privacy") or ()):
         content.append(paragraph(f"{sentence(one)} {NOT_COVERED}"))
         rows = [
-            f'<tr><th scope="row">{text(silo)}</th>{cells([f"{value:.3g}"])}</tr>\n'
+            f'<tr><th scope="row">{text(silo)}</th>{cells([words(value)])}</tr>\n'
             for silo, value in sorted(one["epsilon"].items())
         ]
         content += [table(f'<tr><th scope="col">silo</th>{heads(["epsilon"])}</tr>', rows)] if rows else []
@@ -33,5 +33,6 @@ def sentence(one: Mapping[str, Any]) -> str:
     values: Sequence[float] = sorted(one["epsilon"].values())
     if not values:
         return f"{one['part']}: there was no noise, so that nothing is private."
-    span = f"{values[0]:.3g}" if values[0] == values[-1] else f"{values[0]:.3g} to {values[-1]:.3g}"
+    least, most = words(values[0]), words(values[-1])
+    span = least if least == most else f"{least} to {most}"
     return f"{one['part']}: epsilon {span} at delta {one['delta']:g}, for {one['protects']}."

@@ -23,6 +23,7 @@ from fairsilo.analysis.metrics import (
     judged_fairness,
     mean,
 )
+from fairsilo.analysis.privacy import words
 from fairsilo.report.spreadsheet import csv_text
 from fairsilo.report.units import in_its_unit, unit
 
@@ -98,7 +99,7 @@ def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapp
         cells = [cell for _, content in runs for cell in (percent(content.get(CLUSTERED)), "")]
         table.add_row("clustering accuracy: silos in a cluster of their domain", *cells, end_section=True)
     for one in summary.get("privacy") or ():
-        largest = f"{max(one['epsilon'].values()):.3g}" if one["epsilon"] else "no noise"
+        largest = words(max(one["epsilon"].values())) if one["epsilon"] else "no noise"
         label = f"epsilon of {one['part']} at delta {one['delta']:g}, largest of the silos"
         table.add_row(label, largest, *[""] * (2 * len(runs) - 1), end_section=True)
     by_silo = [{row["silo"]: row for row in content["silos"]} for _, content in runs]
