@@ -21,10 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings
-from fairsilo.core.messages import Exchange
-from fairsilo.core.round import close_round, open_round
-from fairsilo.core.samples import SiloData, Split
-from fairsilo.core.screening import screened
 from fairsilo.core.vectors import weighted_mean
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
@@ -32,17 +28,8 @@ from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.methods.text import method
 from fairsilo.models.registry import build
+from fairsilo.runs.bench import Job, one_round
 from fairsilo.tasks.classify import Classify
-
-
-def federation(silos: int, samples: int, size: int) -> Federation:
-    stream = torch.Generator().manual_seed(0)
-    people = []
-    for index in range(silos):
-        images = torch.randint(0, 256, (samples, 3, size, size), dtype=torch.uint8, generator=stream)
-        split = Split(images, torch.randint(0, 10, (samples,), generator=stream))
-        people.append(SiloData(f"s{index:02d}", "d", split, split, split))
-    return Federation("noise", tuple("0123456789"), tuple(people))
 
 
 def plain_round(model: nn.Module, people: Federation, training: TrainSettings) -> None:
@@ -68,15 +55,6 @@ def plain_round(model: nn.Module, people: Federation, training: TrainSettings) -
         for key, value in model.state_dict().items():
             total[key] += value / len(people.silos)
     model.load_state_dict(total)
-
-
-def engine_round(loop: Loop) -> None:
-    """The same through fairsilo, without the evaluation that both leave out."""
-    server = loop.server
-    server.round += 1
-    messages = open_round(server, server.names, {})
-    replies = loop.engine.ask(Exchange("train", server.round, messages))
-    close_round(server, screened("train", messages, replies, server), quorum=1)
 
 
 def make_loop(name: str, people: Federation, training: TrainSettings) -> Loop:
@@ -107,10 +85,10 @@ def summary(values: list[float]) -> dict[str, float]:
 
 
 def engine_overhead(name: str, samples: int, batch: int, repetitions: int) -> dict[str, float]:
-    people = federation(4, samples, 32)
+    people = Job(silos=4, samples=samples).people
     training = TrainSettings(rounds=1, epochs=1, batch_size=batch, lr=0.01, momentum=0.9, weight_decay=1e-4)
     loop, model = make_loop(name, people, training), build(name, 10, 3, 0)
-    return summary(ratios(lambda: engine_round(loop), lambda: plain_round(model, people, training), repetitions))
+    return summary(ratios(lambda: one_round(loop), lambda: plain_round(model, people, training), repetitions))
 
 
 def mean_bandwidth(repetitions: int = 15) -> dict[str, float]:
@@ -129,7 +107,7 @@ def peak_memory(kind: str, silos: int) -> float:
 
 def peak_child(kind: str, silos: int) -> None:
     torch.set_num_threads(1)
-    people = federation(silos, 4, 16)
+    people = Job(silos=silos, samples=4, size=16).people
     training = TrainSettings(rounds=1, epochs=1, batch_size=2, lr=0.01, momentum=0.9)
     if kind == "plain":
         one = Federation("one", people.classes, people.silos[:1])
@@ -142,7 +120,7 @@ def peak_child(kind: str, silos: int) -> None:
             optimizer.step()
     else:
         loop = make_loop("resnet-10", people, training)
-        engine_round(loop)
+        one_round(loop)
     # not ru_maxrss: it survives exec, so a child would report its parent's peak
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     print(1024 * int(status.split("VmHWM:")[1].split()[0]))

@@ -12,6 +12,7 @@ import typer
 
 from fairsilo import __version__
 from fairsilo.cli.attending import site
+from fairsilo.cli.benching import bench
 from fairsilo.cli.checking import check
 from fairsilo.cli.comparing import compare
 from fairsilo.cli.data import datasets
@@ -47,6 +48,7 @@ COMMANDS = (
     personalise,
     figure,
     check,
+    bench,
 )
 for command in COMMANDS:
     app.command()(command)
