@@ -28,6 +28,7 @@ LAWS = {
     "test_engines_agree_on_every_task": 13,
     "test_a_crash_and_resume_on_every_task": 13,
     "test_a_silo_may_join_a_run_under_way": 7,
+    "test_a_recorded_step_trains_every_silo": 7,
 }
 
 

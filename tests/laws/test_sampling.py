@@ -10,6 +10,7 @@ import test_attachments
 import test_laws
 import test_no_ops
 import test_other_tasks
+import test_recording
 import tiny
 
 LAWS: dict[str, Any] = {
@@ -17,6 +18,7 @@ LAWS: dict[str, Any] = {
     **vars(test_attachments),
     **vars(test_no_ops),
     **vars(test_other_tasks),
+    **vars(test_recording),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -71,6 +71,9 @@ def descend(silo: Silo, step: Callable[[Silo, Batch], Tensor] = gradient) -> Ten
         return follow(silo, optimizer, silo.batches(), step)
 
 
+Some = TypeVar("Some", Batch, tuple[Batch, Batch])
+
+
 class Steps(Protocol):
     """What takes a step along the gradient: an optimiser, or several in turn."""
 
@@ -80,18 +83,30 @@ class Steps(Protocol):
 def follow(
     silo: Silo,
     optimizer: Steps,
-    batches: Iterable[Batch],
-    step: Callable[[Silo, Batch], Tensor] = gradient,
+    batches: Iterable[Some],
+    step: Callable[[Silo, Some], Tensor] = gradient,  # type: ignore[assignment]
 ) -> Tensor:
-    """Steps of an optimiser over batches; returns the mean loss."""
+    """Steps of an optimiser over batches, or over pairs of them; returns the mean loss."""
     silo.model.train()
     total = torch.zeros((), dtype=torch.float64, device=silo.device)
     before = silo.steps
-    for batch in batches:
-        total += step(silo, batch)
+
+    def whole(batch: Some) -> Tensor:
+        loss = step(silo, batch)
         optimizer.step()
+        return loss
+
+    recorder, kind = silo.recorder, (getattr(step, "__qualname__", step), *_addresses(optimizer))
+    for batch in batches:
+        total += whole(batch) if recorder is None else recorder.taken(kind, batch, whole)
         silo.steps += 1
     return total / max(silo.steps - before, 1)
+
+
+def _addresses(optimizer: Steps) -> list[int]:
+    """Of what an optimiser changes: steps that change something else are of another kind."""
+    groups: list[dict[str, Any]] = getattr(optimizer, "param_groups", [])
+    return [tensor.data_ptr() for group in groups for tensor in group["params"]]
 
 
 def bare(silo: Silo, batch: Batch) -> Tensor:

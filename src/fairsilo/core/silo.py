@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -58,6 +58,14 @@ class Planned:
     extra: dict[str, Tensor]
 
 
+class Recorder(Protocol):
+    """Replays training steps that it has seen before (`core/recording.py`)."""
+
+    def taken(self, kind: tuple[object, ...], batches: Any, step: Callable[[Any], Tensor]) -> Tensor:
+        """A step on batches: made, or replayed where one of its kind was made before; returns its loss."""
+        ...
+
+
 class Measured:
     """Tallies of one exchange by model and samples: silos of a domain often test on the same samples, once is enough.
 
@@ -97,6 +105,7 @@ class Silo:
     vault: Vault  # what only this silo knows
     augment: str = "none"
     evaluation_batch: int = 256
+    recorder: Recorder | None = None  # replays steps; without one they are simply made
     measured: Measured = field(default_factory=lambda: Measured())  # by silos before it in this exchange
     sent: Tensor = field(default_factory=lambda: torch.empty(0))  # the server's model, as it was sent
     start: Tensor = field(

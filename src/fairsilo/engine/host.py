@@ -14,7 +14,7 @@ from fairsilo.core import streams
 from fairsilo.core.answers import EXCHANGE, SAVED
 from fairsilo.core.files import on_device
 from fairsilo.core.messages import Failure, Message, Request
-from fairsilo.core.silo import Measured, Memory
+from fairsilo.core.silo import Measured, Memory, Recorder
 from fairsilo.core.vault import Vault
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
@@ -46,6 +46,7 @@ class Host:
         self.data = beside(self.model.parameters.device, federation)
         self.server_model = blueprint.server_flat()
         self.measured = Measured(shared_splits(federation))
+        self.recorder: Recorder | None = None
 
     def answer(self, name: str, request: Request, memory: Memory) -> Answer:
         """One silo's answer. A silo that raises is a failure with its reason, and remembers nothing of the step."""
@@ -56,7 +57,7 @@ class Host:
         model = self.server_model if on_server_model else self.model
         assert model is not None
         silo = plan.silo(model, self.data[name], request, memory, self.vaults.get(name))
-        silo.measured = self.measured
+        silo.measured, silo.recorder = self.measured, self.recorder
         try:
             with streams.ambient(plan.seed, request.round, name, request.kind):
                 message = EXCHANGE[request.kind](silo)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fairsilo.config import TrainSettings
-from fairsilo.core.local import bare, gradient
+from fairsilo.core.local import bare, follow, gradient
 from fairsilo.core.optimizers import kept_optimizer, plain_step, virtual_step
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
@@ -50,14 +50,8 @@ class MetaLearning(Part):
             require_two_a_batch(self.name, training, "halves every batch", "batches=two")
 
     def train(self, silo: Silo) -> Tensor:
-        silo.model.train()
-        total = torch.zeros((), dtype=torch.float64, device=silo.device)
         with kept_optimizer(silo) as optimizer:
-            for first, second in self._pairs(silo):
-                total += self._gradient(silo, optimizer, first, second)
-                optimizer.step()
-                silo.steps += 1
-        return total / max(silo.steps, 1)
+            return follow(silo, optimizer, self._pairs(silo), lambda one, pair: self._gradient(one, optimizer, *pair))
 
     def _gradient(self, silo: Silo, optimizer: torch.optim.Optimizer, first: Batch, second: Batch) -> Tensor:
         """Leave the meta gradient; the model back at its start unless the second step goes on from the first."""

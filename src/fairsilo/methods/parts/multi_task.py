@@ -63,10 +63,14 @@ class MultiTask(Part):
             message.numbers[f"{self.name}.silos"] = len(server.names)
         return message
 
+    def begin(self, silo: Silo) -> None:
+        if self.regularizer:
+            silo.hold(f"{self.name}.others", silo.message.tensors[f"{self.name}.others"])
+
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         if not self.regularizer:
             return loss
-        others = silo.message.tensors[f"{self.name}.others"]
+        others: Tensor = silo.scratch[f"{self.name}.others"]
         own = silo.parameters[: len(others)]  # without what parts train beside the network
         omega = 1 - 1 / int(silo.message.numbers[f"{self.name}.silos"])
         scale = 10.0 ** -(math.floor(math.log10(len(own)) + 1) + 1)
