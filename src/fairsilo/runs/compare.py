@@ -157,11 +157,12 @@ class Comparison:
         return json.loads(json.dumps({**content, "folder": str(self.folder)}))  # type: ignore[no-any-return]
 
 
-def _held_out_list(base: Experiment, held_out: str | Sequence[str] | None, dataset: Dataset | None) -> list[str]:
-    if held_out is None or dataset is None:
+def _held_out_list(base: Experiment, held_out: str | Sequence[str] | None, dataset: Dataset | None = None) -> list[str]:
+    if held_out is None:
         return [base.data.held_out or "-"]
     chosen: Iterable[str] = held_out.split(",") if isinstance(held_out, str) else held_out
     listed = list(dict.fromkeys(text.strip() for text in chosen))
+    dataset = dataset or dataset_of(base.data)
     if listed == ["all"]:
         return list(dataset.domains)
     for one in listed:
