@@ -85,6 +85,7 @@ def test_fedmtl_regulariser_by_hand(people: Federation) -> None:
     silo = silo_of("fedmtl(regularizer=true)", people, **{"multi-task.silos": 3})
     silo.message.tensors["multi-task.others"] = others
     part = silo.method.parts[0]
+    part.begin(silo)
     zero = torch.zeros(())
     found = part.loss(silo, zero, None, None)  # type: ignore[arg-type]
     own = silo.parameters.detach()
