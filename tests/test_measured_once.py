@@ -28,13 +28,13 @@ def crowd(**changes: Any) -> Federation:
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     calls: list[tuple[str, str]] = []
-    plain = measuring._counted
+    plain = measuring.tallied
 
-    def noting(silo: Silo, split: str, groups: Any) -> Any:
+    def noting(silo: Silo, split: str, groups: Any = None) -> Any:
         calls.append((silo.name, split))
         return plain(silo, split, groups)
 
-    monkeypatch.setattr(measuring, "_counted", noting)
+    monkeypatch.setattr(measuring, "tallied", noting)
     return calls
 
 

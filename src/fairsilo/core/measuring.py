@@ -19,16 +19,16 @@ def measure(silo: Silo, split: str) -> Measure:
     return silo.task.measure(tallied(silo, split))
 
 
-def tallied(silo: Silo, split: str, groups: Grouped | None = None) -> Tensor:
-    """The tally of a split; where groups are given, theirs are counted from the same predictions.
+def tallied_once(silo: Silo, split: str, groups: Grouped | None = None) -> Tensor:
+    """As `tallied`, for a model that other silos have too: once for all silos that have these samples.
 
-    The same model is measured once on samples that several silos have, unless a part changes what it sees of them.
+    Unless a part changes what the model sees of them.
     """
     if (silo.name, split) not in silo.measured.shared or silo.method.hooks("inputs"):
-        return _counted(silo, split, groups)
+        return tallied(silo, split, groups)
 
     def made() -> tuple[Tensor, dict[str, Tensor]]:
-        return _counted(silo, split, groups), groups.sums if groups is not None else {}
+        return tallied(silo, split, groups), groups.sums if groups is not None else {}
 
     key = (silo.data.split(split).place, id(silo.model), digest(silo.model.read()), groups is not None)
     total, sums = silo.measured.of((silo.round, silo.message.numbers.get(ASKED)), key, made)
@@ -38,7 +38,8 @@ def tallied(silo: Silo, split: str, groups: Grouped | None = None) -> Tensor:
 
 
 @torch.no_grad()
-def _counted(silo: Silo, split: str, groups: Grouped | None) -> Tensor:
+def tallied(silo: Silo, split: str, groups: Grouped | None = None) -> Tensor:
+    """The tally of a split; where groups are given, theirs are counted from the same predictions."""
     silo.model.eval()
     total: Tensor | None = None
     for batch in silo.evaluation_batches(silo.data.split(split)):
@@ -59,7 +60,7 @@ def report(silo: Silo, message: Message, model: str) -> dict[str, Measure]:
     for split in ("validation", "test"):
         if len(silo.data.split(split)):
             groups = Grouped.of(silo.data.test, asked_of(silo.message)) if split == "test" else None
-            total = tallied(silo, split, groups)
+            total = (tallied_once if model == "global" else tallied)(silo, split, groups)
             found[split] = silo.task.measure(total)
             write_measure(message, f"{model}.{split}", found[split])
             if groups is not None:
