@@ -26,7 +26,7 @@ from fairsilo.deploy.flare.jobs import write_job
 from fairsilo.deploy.flare.machines import Session, System
 from fairsilo.deploy.serving import SITES
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.text import method
+from fairsilo.methods.text import method, references
 from fairsilo.runs.running import BASELINE, finished, slug, start_folder
 from fairsilo.runs.setup import Objects, read_experiment
 
@@ -43,7 +43,8 @@ def submit(folder: Path, experiment: Experiment, name: str | None = None) -> Pat
     """A run of a federation, to be begun by whoever supervises it; returns its run folder."""
     Brief.of(experiment)
     for text in filter(None, (experiment.method, experiment.baseline)):
-        method(text)
+        if not references(text):  # code of other packages is looked for where it runs
+            method(text)
     base = slug(name or f"{experiment.method}-seed{experiment.seed}")
     for number in range(1, 10_000):
         place = folder / "runs" / (base if number == 1 else f"{base}-{number}")
