@@ -74,16 +74,20 @@ def test_cells_side_by_side_have_the_numbers_of_cells_one_by_one(tmp_path: Path,
     assert again == []  # all are finished
 
 
-@pytest.mark.slow
-def test_a_process_that_dies_costs_its_cells_a_try(tmp_path: Path, people: Federation) -> None:
-    """They go on from their last complete round, to the numbers of an undisturbed run."""
+def survives(tmp_path: Path, people: Federation, **where: Any) -> None:
+    """Cells whose process dies once go on from their last complete round, to the numbers of an undisturbed run."""
     (tmp_path / "marks").mkdir()
-    found = compared(tmp_path / "two", people, [*METHODS, Dies(str(tmp_path / "marks"))], jobs=2)
+    found = compared(tmp_path / "two", people, [*METHODS, Dies(str(tmp_path / "marks"))], **where)
     assert len(list((tmp_path / "marks").iterdir())) == 2
     alone = compared(tmp_path / "one", people, engine={"name": "sequential"})
     expected = {(method, seed): summary for method, seed, summary in results(alone)}
     for method, seed, summary in results(found):
         assert summary == expected["fedavg" if "Dies" in method else method, seed]
+
+
+@pytest.mark.slow
+def test_a_process_that_dies_costs_its_cells_a_try(tmp_path: Path, people: Federation) -> None:
+    survives(tmp_path, people, jobs=2)
 
 
 @pytest.mark.slow
@@ -164,14 +168,7 @@ def scheduler(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_on_a_cluster_a_worker_that_dies_costs_a_try(tmp_path: Path, people: Federation, scheduler: str) -> None:
-    (tmp_path / "marks").mkdir()
-    methods = [*METHODS, Dies(str(tmp_path / "marks"))]
-    found = compared(tmp_path / "two", people, methods, cluster=scheduler)
-    assert len(list((tmp_path / "marks").iterdir())) == 2
-    alone = compared(tmp_path / "one", people, engine={"name": "sequential"})
-    expected = {(method, seed): summary for method, seed, summary in results(alone)}
-    for method, seed, summary in results(found):
-        assert summary == expected["fedavg" if "Dies" in method else method, seed]
+    survives(tmp_path, people, cluster=scheduler)
 
 
 @pytest.mark.slow

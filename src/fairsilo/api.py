@@ -139,7 +139,7 @@ def compare(
     listener: Callback = silent,
     jobs: int = 1,
     cluster: str | None = None,
-    planned: Callable[[Sequence[Cell]], object] = len,
+    planned: Callable[[Sequence[Cell]], object] | None = None,
     model: str | ModelMaker | None = None,
     federation: Federation | None = None,
     **settings: Any,

@@ -16,7 +16,7 @@ pytest.importorskip("nvflare", reason="needs the package nvflare: pip install 'f
 
 from fairsilo import cli
 from fairsilo.deploy.flare import attendance, kits
-from fairsilo.deploy.flare.administration import free
+from fairsilo.deploy.flare.administration import refuse_taken
 from fairsilo.errors import FairsiloError
 
 
@@ -104,10 +104,9 @@ def test_a_port_that_somebody_listens_on_is_said_at_once() -> None:
         taken.bind(("", 0))
         taken.listen()
         profile = kits.Profile("trial", "localhost", taken.getsockname()[1])
-        with pytest.raises(FairsiloError, match=r"cannot be listened on \(Address already in use\)"), free(profile):
-            pass
-    with free(profile):
-        pass
+        with pytest.raises(FairsiloError, match=r"cannot be listened on \(Address already in use\)"):
+            refuse_taken(profile)
+    refuse_taken(profile)
 
 
 def test_a_site_is_started_once(tmp_path: Path) -> None:

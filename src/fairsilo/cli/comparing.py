@@ -60,7 +60,7 @@ def compare(
             listener=listener,
             jobs=jobs,
             cluster=cluster,
-            planned=following.begin if isinstance(following, GridListener) else len,
+            planned=following.begin if isinstance(following, GridListener) else None,
         )
     page = write_comparison(found.folder)
     if as_json:

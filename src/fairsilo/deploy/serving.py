@@ -21,7 +21,7 @@ from fairsilo.deploy.attempts import PAUSE
 from fairsilo.deploy.brief import Brief
 from fairsilo.deploy.grouping import Told, settle
 from fairsilo.deploy.remote import NOWHERE, Channel, Remote, heard, why
-from fairsilo.deploy.site import FAILED
+from fairsilo.deploy.site import ERROR, FAILED, REASONS
 from fairsilo.engine.events import Callback, Event, Guarded, guarded
 from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.models.registry import start_of
@@ -143,8 +143,12 @@ def _serve_one(
 
 
 def _refuse_nobody(folder: Path, found: list[Joined], absent: Mapping[str, str]) -> None:
-    """A run that has not begun, and in which nobody who is there can take part, would wait for ever."""
-    if found or not absent or (folder / SITES).exists():
+    """A run that has not begun, and in which nobody who is there can take part, would wait for ever.
+
+    Who was lost or failed by chance may do better the next time; for them it waits.
+    """
+    lasting = REASONS.keys() - {ERROR}
+    if found or not absent or not lasting >= set(absent.values()) or (folder / SITES).exists():
         return
     listed = "; ".join(f"{site}: {why(reason)}" for site, reason in sorted(absent.items()))
     raise FairsiloError(

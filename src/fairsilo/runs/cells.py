@@ -23,7 +23,7 @@ from fairsilo.engine.features import Shelf
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.engines import engines
 from fairsilo.runs.lock import locked
-from fairsilo.runs.running import finished, run_one, start_folder
+from fairsilo.runs.running import run_one, start_folder, status_of
 from fairsilo.runs.setup import Objects, dataset_of, federation_of, read_experiment
 
 RETRIES = 3  # of a cell whose worker on a cluster dies
@@ -51,7 +51,7 @@ class Cell:
 
     @property
     def finished(self) -> bool:
-        return (self.folder / "config.yaml").exists() and finished(self.folder)
+        return status_of(self.folder).get("status") == "finished"
 
 
 def check_cell(cell: Cell) -> None:

@@ -45,7 +45,7 @@ def compare(
     listener: Callback = silent,
     jobs: int = 1,
     cluster: str | None = None,
-    planned: Callable[[Sequence[Cell]], object] = len,
+    planned: Callable[[Sequence[Cell]], object] | None = None,
 ) -> Comparison:
     """One run per method, held-out domain and seed; cells that were left unfinished are taken up again.
 
@@ -93,7 +93,8 @@ def compare(
         for cell in by_domain[named]:
             check_cell(cell)
     cells = [cell for some in by_domain.values() for cell in some]
-    planned(cells)
+    if planned:
+        planned(cells)
     if cluster:
         on_cluster(cells, objects, cluster, listener)
     elif jobs > 1:

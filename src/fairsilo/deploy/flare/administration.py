@@ -43,7 +43,13 @@ def start(folder: Path, say: Callable[[str], object], stop: Callable[[], bool] =
         least: Sites that must be connected before a run is tried.
     """
     profile = Profile.read(folder)
-    with started(folder), free(profile), server_of(folder) as server, Session(folder) as session:
+    with started(folder):
+        refuse_taken(profile)
+        _serve(folder, profile, say, stop, least)
+
+
+def _serve(folder: Path, profile: Profile, say: Callable[[str], object], stop: Callable[[], bool], least: int) -> None:
+    with server_of(folder) as server, Session(folder) as session:
         say(f"server of {profile.name} listens on {profile.host}:{profile.port}; runs are taken from {folder / 'runs'}")
         supervisor = Supervisor(folder, session, server.tend, say)
         while not stop():
@@ -72,13 +78,8 @@ def started(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-@contextlib.contextmanager
-def free(profile: Profile) -> Iterator[None]:
-    """Nobody else listens where the server is about to.
-
-    Raises:
-        FairsiloError: Somebody does.
-    """
+def refuse_taken(profile: Profile) -> None:
+    """Refuse a port on which somebody else listens: FLARE would try for ever."""
     with socket.socket() as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -88,7 +89,6 @@ def free(profile: Profile) -> Iterator[None]:
                 f"port {profile.port} cannot be listened on ({problem.strerror}); end the program that does, "
                 "`ss -ltnp` names it"
             ) from problem
-    yield
 
 
 def is_running(folder: Path) -> bool:
