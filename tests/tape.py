@@ -64,11 +64,11 @@ class OnTape(Recordings):
     def record(self, step: Callable[[], Tensor]) -> Recorded:
         tape = Tape()
         with tape:
-            loss = step()
+            result = step()
         self.recorded += 1
 
         def again() -> None:
             self.replayed += 1
             tape.again()
 
-        return Recorded(loss, again)
+        return Recorded(result, again, step)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 import tiny
 import tiny_backbones
+from fairsilo.core.arithmetic import Arithmetic
 from fairsilo.core.samples import Split
 from fairsilo.core.silo import prepare
 from fairsilo.data.federation import Federation, pooled
@@ -684,7 +685,7 @@ def test_half_precision_is_the_backbones_alone(
 ) -> None:
     x = images(people8)
     before = torch.backends.mkldnn.enabled  # PyTorch turns it off for good where the CPU has no such instructions
-    full, half = (tiny.plan(how, model=places[kind], precision=p).flat() for p in ("float32", "bfloat16"))
+    full, half = (tiny.plan(how, model=places[kind], arithmetic=Arithmetic(p)).flat() for p in ("float32", "bfloat16"))
     full.eval()
     half.eval()
     one, other = full.module(x), half.module(x)
@@ -699,7 +700,8 @@ def test_half_precision_is_the_backbones_alone(
 def test_half_precision_reaches_the_text_encoder_where_prompts_are_trained(places: dict[str, str]) -> None:
     before = torch.backends.mkldnn.enabled
     full, half = (
-        tiny.plan("promptfl", model=places["clip"], precision=p).flat().module for p in ("float32", "bfloat16")
+        tiny.plan("promptfl", model=places["clip"], arithmetic=Arithmetic(p)).flat().module
+        for p in ("float32", "bfloat16")
     )
     assert isinstance(full, PromptedClip)
     assert isinstance(half, PromptedClip)

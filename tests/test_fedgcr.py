@@ -179,7 +179,7 @@ def test_it_is_built_around_a_vit_and_needs_clusters(vit: str, people: Federatio
 # ----------------------------------------------------------------------------------------------------------- the losses
 def test_contrasts_by_hand() -> None:
     """Unit vectors along the axes: cosines are 0 or 1, and so are products."""
-    known = Known(torch.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]]), 1, torch.tensor([0.0, 0.0, 3.0]))
+    known = Known(torch.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]]), torch.tensor(1), torch.tensor([0.0, 0.0, 3.0]))
     prompts = torch.tensor([[0.0, 5.0, 0.0], [5.0, 0.0, 0.0]])
     far, near = math.log(2 + math.exp(2)), math.log(2 + math.exp(2)) - 2
     torch.testing.assert_close(group_contrast(prompts, known, 0.5, "cosine"), torch.tensor([near, far]))
@@ -193,7 +193,7 @@ def test_contrasts_by_hand() -> None:
 
 
 def test_weights_of_the_terms() -> None:
-    known = Known(torch.eye(3)[:2], 1, torch.eye(3)[2])
+    known = Known(torch.eye(3)[:2], torch.tensor(1), torch.eye(3)[2])
     output = Output(torch.zeros(1, 3), torch.eye(2)[:1], {"h": torch.eye(3)[1:2]})
     groups = math.log(2 + math.exp(2)) - 2
     features = {0.5: math.log(1 + math.exp(-2)), 1.0: math.log(1 + math.exp(-1))}
@@ -230,7 +230,7 @@ def test_the_loss_uses_the_received_and_the_previous_model(vit: str, people: Fed
     output = silo.forward(batch.inputs)
     zero = torch.zeros(())
     assert part.loss(silo, zero, output, batch) == 0
-    silo.scratch["clusters"] = known = Known(torch.randn(2, 16), 0, torch.randn(16))
+    silo.scratch["clusters"] = known = Known(torch.randn(2, 16), torch.tensor(0), torch.randn(16))
     assert part.loss(silo, zero, output, batch) == 0  # no earlier model: the silo's first round
     before = silo.start + 0.5 * torch.randn_like(silo.start)
     silo.memory.of(part)["previous"] = before

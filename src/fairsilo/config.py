@@ -238,17 +238,23 @@ class EvaluateSettings:
 
 @dataclass(frozen=True)
 class EngineSettings:
-    name: str = setting("auto", "where silos run", choices=("auto", "sequential", "processes"))
+    name: str = setting("auto", "where silos run", choices=("auto", "sequential", "processes", "lanes"))
     workers: int | None = setting(None, "worker processes; by default one per core", low=1)
+    lanes: int | None = setting(None, "silos that train at once on a GPU (lanes); by default up to 8", low=1)
     keep_features: bool = setting(True, "run a frozen backbone once over each silo's data and keep what it gives")
     features_limit: float = setting(2.0, "GiB of kept features in memory; the rest lies in files", low=0)
+    preset: str = setting(
+        "exact", "fast: sets precision and channels_last as is fastest on the device", choices=("exact", "fast")
+    )
     precision: str = setting(
         "float32",
-        "of a pretrained backbone's own arithmetic; what is trained stays float32",
-        choices=("float32", "bfloat16"),
+        "of products inside networks (tf32: GPUs); parameters, losses and optimisers stay float32",
+        choices=("float32", "tf32", "bfloat16"),
     )
+    channels_last: bool = setting(False, "images in the memory order that some machines' convolutions are faster in")
+    onednn: bool = setting(True, "use oneDNN's kernels on a CPU")
     threads: int = setting(1, "threads a silo's step may use; results are compared at equal threads", low=1)
-    device: str = setting("cpu", "cpu or cuda (sequential engine)", choices=("cpu", "cuda"))
+    device: str = setting("cpu", "cpu, cuda, or auto: the GPU that is there, if any", choices=("auto", "cpu", "cuda"))
     timeout: float | None = setting(None, "seconds after which a silo's answer is given up (processes)", low=0)
     checkpoint_every: int = setting(1, "write a checkpoint every n-th round (and the last)", low=1)
     strict: bool = setting(False, "stop at the first silo that fails instead of going on without it")

@@ -113,7 +113,7 @@ def fedgcr_losses(case: Case) -> Pairs:
     given, expected = case["inputs"], case["outputs"]
     logits, z, h = (number(given[key]) for key in ("logits", "z", "h"))
     received, previous = number(given["z_global"]), number(given["z_prev"])
-    known = Known(number(given["cluster_centres"]), given["own_cluster"], number(given["h_prev_mean"]))
+    known = Known(number(given["cluster_centres"]), torch.tensor(given["own_cluster"]), number(given["h_prev_mean"]))
     output, tau = Output(logits, z, {"h": h}), given["tau"]
     ce = F.cross_entropy(logits, torch.tensor(given["labels"]))
     yield "ce", ce, expected["ce"]

@@ -13,7 +13,8 @@ from torch import Tensor
 from fairsilo.core.measuring import seen
 from fairsilo.core.optimizers import kept_optimizer, make_optimizer
 from fairsilo.core.output import Output
-from fairsilo.core.silo import Batch, Silo
+from fairsilo.core.samples import Pooled
+from fairsilo.core.silo import Batch, Planned, Silo
 from fairsilo.core.vectors import Slot
 
 
@@ -68,7 +69,7 @@ def descend(silo: Silo, step: Callable[[Silo, Batch], Tensor] = gradient) -> Ten
     Returns the mean loss over the steps.
     """
     with kept_optimizer(silo) as optimizer:
-        return follow(silo, optimizer, silo.batches(), step)
+        return follow(silo, optimizer, silo.drawn(), step)
 
 
 Some = TypeVar("Some", Batch, tuple[Batch, Batch])
@@ -83,24 +84,45 @@ class Steps(Protocol):
 def follow(
     silo: Silo,
     optimizer: Steps,
-    batches: Iterable[Some],
+    batches: Iterable[Some | Planned],
     step: Callable[[Silo, Some], Tensor] = gradient,  # type: ignore[assignment]
 ) -> Tensor:
-    """Steps of an optimiser over batches, or over pairs of them; returns the mean loss."""
+    """Steps of an optimiser over batches, over pairs of them, or over batches that are made in the step; returns the
+    mean loss."""
     silo.model.train()
-    total = torch.zeros((), dtype=torch.float64, device=silo.device)
+    total = silo.model.hold("total loss", torch.zeros((), dtype=torch.float64))
     before = silo.steps
 
-    def whole(batch: Some) -> Tensor:
-        loss = step(silo, batch)
+    def whole(given: Some | Planned) -> Tensor:
+        loss = step(silo, silo.made(given) if isinstance(given, Planned) else given)  # type: ignore[arg-type]
         optimizer.step()
+        total.add_(loss)
         return loss
 
-    recorder, kind = silo.recorder, (getattr(step, "__qualname__", step), *_addresses(optimizer))
-    for batch in batches:
-        total += whole(batch) if recorder is None else recorder.taken(kind, batch, whole)
+    phases, pooled = silo.method.hooks("phase"), isinstance(silo.data.train.storage, Pooled)
+    kind: tuple[object, ...] = (getattr(step, "__qualname__", step), *_addresses(optimizer))
+    for number, given in enumerate(batches):
+        now: list[object] = [phase(silo, number) for phase in phases]
+        if silo.recorder is None:
+            whole(given)
+        else:
+            # samples at an address of this silo's own are read before the step
+            ready = silo.made(given) if isinstance(given, Planned) and not pooled else given
+            silo.recorder.taken((*kind, *now, *_held(silo)), ready, whole)
         silo.steps += 1
     return total / max(silo.steps - before, 1)
+
+
+def _held(silo: Silo) -> list[object]:
+    """What parts hold for the steps, as names and shapes: some of it begins in the second round, or grows, and steps
+    with it are of another kind."""
+    return [(key, _shape(value)) for key, value in silo.scratch.items() if value is not None]
+
+
+def _shape(value: object) -> object:
+    if isinstance(value, Tensor):
+        return value.shape
+    return tuple(map(_shape, value)) if isinstance(value, tuple | list) else type(value)
 
 
 def _addresses(optimizer: Steps) -> list[int]:

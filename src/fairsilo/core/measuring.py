@@ -10,6 +10,7 @@ from torch import Tensor
 from fairsilo.core.groups import ASKED, Grouped, asked_of
 from fairsilo.core.messages import Message, digest
 from fairsilo.core.output import Output
+from fairsilo.core.samples import place_of
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.task import Measure
 
@@ -27,11 +28,17 @@ def tallied_once(silo: Silo, split: str, groups: Grouped | None = None) -> Tenso
     if (silo.name, split) not in silo.measured.shared or silo.method.hooks("inputs"):
         return tallied(silo, split, groups)
 
-    def made() -> tuple[Tensor, dict[str, Tensor]]:
-        return tallied(silo, split, groups), groups.sums if groups is not None else {}
+    sent = silo.sent
 
-    key = (silo.data.split(split).place, id(silo.model), digest(silo.model.read()), groups is not None)
-    total, sums = silo.measured.of((silo.round, silo.message.numbers.get(ASKED)), key, made)
+    def made() -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        # what the address stands for must stay there as long as it does
+        return tallied(silo, split, groups), groups.sums if groups is not None else {}, sent
+
+    # on a GPU all silos get the same tensor, and to read it would cost more than to measure it
+    model = place_of(sent) if sent.is_cuda and not silo.model.layout.own else digest(silo.model.read())
+    which = silo.message.numbers.get("network")
+    key = (silo.data.split(split).place, which, model, groups is not None)
+    total, sums, _ = silo.measured.of((silo.round, silo.message.numbers.get(ASKED)), key, made)
     if groups is not None:
         groups.sums = {column: table.clone() for column, table in sums.items()}
     return total.clone()  # type: ignore[no-any-return]

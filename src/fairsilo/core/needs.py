@@ -132,6 +132,7 @@ DOES = {
     "trains-nothing": "its local loop measures, and takes no step",
     "private-updates": "what silos send of their training is differentially private",
     "masks-updates": "the server can read sums over the silos, and no silo's own update",
+    "made-steps": "its steps look at values, or read samples of their own: none can be recorded and replayed",
     "adapts-once": "its `adapt` is long: asked after the last round only",
 }
 

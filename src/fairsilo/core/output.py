@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -61,3 +62,14 @@ def aligned(output: Output) -> Tensor:
 def as_output(result: Any) -> Output:
     """The output of any network; one that returns its prediction alone has no features."""
     return result if isinstance(result, Output) else Output(result)
+
+
+def widened(output: Output, dtype: torch.dtype) -> Output:
+    """The same output with all its floats of one type: what a loss is computed from."""
+
+    def wide(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: wide(one) for key, one in value.items()}
+        return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+    return Output(*map(wide, output))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -78,6 +78,7 @@ class Part:
     about: ClassVar[About] = About()
     needs: ClassVar[frozenset[str]] = frozenset()  # of model, data, task and other parts: names of core/needs.py
     does: ClassVar[frozenset[str]] = frozenset()  # what others must know of it: names of core/needs.py
+    recordable: ClassVar[bool] = False  # of another package: a GPU may record its steps (`core/recording.py`)
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -165,6 +166,11 @@ class Part:
             Tensors with one row per sample; the step finds them on its device as `batch.extra["part.key"]`.
         """
         return {}
+
+    def phase(self, silo: Silo, step: int) -> Hashable:
+        """Before each step of a local loop: what its hooks depend on beside tensors, such as which step it is. A step
+        may be recorded, and later ones of the same phase be replayed without a call of any hook."""
+        return None
 
     def train(self, silo: Silo) -> Tensor:
         """The local loop, which returns its mean loss; one owner per method, by default epochs of `descend`."""

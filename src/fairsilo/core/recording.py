@@ -1,87 +1,90 @@
-"""Training steps that are recorded once and then replayed: for other batches, other silos, later rounds.
+"""Steps that are recorded once and then replayed: for other batches, other silos, later rounds.
 
 A step is a function of tensors. Recorded, it reads and writes them at the addresses that it had then: so a batch is
 copied into buffers of the recording, and what else a step reads stays at one address (`FlatModel.hold`). What Python
-does in a step is done once, when it is recorded: a part whose step looks at the value of a tensor, counts, or reads
-data of its own cannot be recorded. The law of recordings knows which do; no engine records yet.
+does in a step is done when it is recorded, and no more: a part whose step looks at the value of a tensor, or reads data
+of its own, says so (`made-steps`), and its steps are simply made. The law of recordings tries all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from fairsilo.core.silo import Batch
+from fairsilo.core.silo import Batch, Planned
 
-Batches = Batch | tuple[Batch, ...]  # what one step takes
+Given = Batch | Planned  # what a step takes: one of them, or several
 
 
 class Recorded(NamedTuple):
-    """A step that was made once: its loss, and what makes it again."""
+    """A step that can be made again."""
 
-    loss: Tensor
+    result: Tensor  # overwritten each time
     again: Callable[[], object]
+    keeps: object = None  # what must stay alive, since the step reads it
+
+
+class _Kind:
+    """Steps that do the same on batches of the same shapes."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.buffers: list[Tensor] = []
+        self.recorded: Recorded | None = None
 
 
 class Recordings:
-    """Makes steps, from the second of a kind on by replaying the first; `record` is a device's own way."""
+    """Makes steps; the second of a kind is recorded, later ones are replayed. `record` is a device's own way."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], tuple[Batches, Recorded]] = {}
+        self._kinds: dict[tuple[object, ...], _Kind] = {}
 
-    def record(self, step: Callable[[], Tensor]) -> Recorded:
-        """Make a step, and keep how."""
+    def record(self, step: Callable[[], Tensor]) -> Recorded | None:
+        """Make a step and keep how; None where that cannot be done, and then it was not made."""
         raise NotImplementedError
 
-    def taken(self, kind: tuple[object, ...], batches: Batches, step: Callable[[Batches], Tensor]) -> Tensor:
-        """A step on batches; returns its loss, which the next step of the kind overwrites.
+    def taken(self, kind: tuple[object, ...], given: Any, step: Callable[[Any], Tensor]) -> Tensor:
+        """A step on a batch, or on several; returns its result, which the next step of the kind overwrites.
 
         Args:
             kind: Steps of one kind do the same with batches of the same shapes.
-            batches: What it is made on.
-            step: Makes it; called for the first of a kind only.
+            given: What it is made on.
+            step: Makes it; not called where the step is replayed.
         """
-        key = (*kind, *_shapes(batches))
-        if key not in self._known:
-            own = _copied(batches)
-            self._known[key] = own, self.record(lambda: step(own))
-            return self._known[key][1].loss
-        own, recorded = self._known[key]
-        for mine, given in zip(_tensors(own), _tensors(batches), strict=True):
-            mine.copy_(given)
-        recorded.again()
-        return recorded.loss
+        tensors = list(_tensors(given))
+        key = (*kind, *_lasts(given), *((tensor.shape, tensor.dtype) for tensor in tensors))
+        known = self._kinds.setdefault(key, _Kind())
+        known.made += 1
+        if known.made == 1:  # what is set up at its first use is there when the second is recorded
+            return step(given)
+        if known.made == 2:
+            own = _copied(given)
+            known.buffers = list(_tensors(own))
+            known.recorded = self.record(lambda: step(own))
+            return step(given) if known.recorded is None else known.recorded.result
+        if known.recorded is None:
+            return step(given)
+        for mine, theirs in zip(known.buffers, tensors, strict=True):
+            mine.copy_(theirs)
+        known.recorded.again()
+        return known.recorded.result
 
 
-def _each(batches: Batches) -> tuple[Batch, ...]:
-    return batches if isinstance(batches, tuple) else (batches,)
+def _each(given: Given | tuple[Given, ...]) -> tuple[Given, ...]:
+    return given if isinstance(given, tuple) else (given,)
 
 
-def _tensors(batches: Batches) -> list[Tensor]:
-    return [
-        tensor
-        for one in _each(batches)
-        for tensor in (one.inputs, one.targets, one.indices, *(one.extra[key] for key in sorted(one.extra)))
-    ]
+def _lasts(given: Given | tuple[Given, ...]) -> list[bool]:
+    return [one.last for one in _each(given)]
 
 
-def _shapes(batches: Batches) -> list[Any]:
-    last = [one.last for one in _each(batches)]
-    return [*last, *((tuple(tensor.shape), tensor.dtype) for tensor in _tensors(batches))]
+def _tensors(given: Given | tuple[Given, ...]) -> Iterator[Tensor]:
+    for one in _each(given):
+        yield from one.tensors()
 
 
-def _copied(batches: Batches) -> Batches:
-    found = tuple(
-        replace(
-            one,
-            inputs=one.inputs.clone(),
-            targets=one.targets.clone(),
-            indices=one.indices.clone(),
-            extra={key: tensor.clone() for key, tensor in one.extra.items()},
-        )
-        for one in _each(batches)
-    )
-    return found if isinstance(batches, tuple) else found[0]
+def _copied(given: Given | tuple[Given, ...]) -> Given | tuple[Given, ...]:
+    found = tuple(one.with_tensors([tensor.clone() for tensor in one.tensors()]) for one in _each(given))
+    return found if isinstance(given, tuple) else found[0]

@@ -80,6 +80,17 @@ class InMemory(OneTensor):
         self.tensor.share_memory_()  # type: ignore[no-untyped-call]
 
 
+@dataclass(frozen=True)
+class Pooled(InMemory):
+    """Samples of many silos in one tensor, their targets beside them: what is recorded for one silo then reads another
+    one's at the same address."""
+
+    targets: Tensor
+
+    def both(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        return self.tensor[places], self.targets[places]
+
+
 class InFile(OneTensor):
     """Samples in a memory-mapped file of raw numbers: another process maps the file instead of getting a copy.
 

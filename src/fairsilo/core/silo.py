@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Container, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from fairsilo.config import TrainSettings
 from fairsilo.core import streams
 from fairsilo.core.hooks import Hooks, Named
 from fairsilo.core.messages import Message, digest
-from fairsilo.core.output import Output, as_output
+from fairsilo.core.output import Output
 from fairsilo.core.pixels import Pixels
-from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.samples import Pooled, SiloData, Split
 from fairsilo.core.task import Task
 from fairsilo.core.vault import Vault, seed_of
 from fairsilo.core.vectors import FlatModel
@@ -47,22 +48,46 @@ class Batch:
     last: bool = False  # of the last local epoch
     extra: Mapping[str, Tensor] = field(default_factory=dict)  # what parts drew for it (`draw`), on the device
 
+    def tensors(self) -> list[Tensor]:
+        """All that it holds, in an order that `with_tensors` knows."""
+        return [self.inputs, self.targets, self.indices, *self.extra.values()]
+
+    def with_tensors(self, tensors: list[Tensor]) -> Batch:
+        inputs, targets, indices, *extra = tensors
+        return Batch(inputs, targets, indices, self.last, dict(zip(self.extra, extra, strict=True)))
+
 
 @dataclass(frozen=True)
 class Planned:
     """What is decided about one step before training: which samples, and every random choice, one row per sample."""
 
     indices: Tensor
+    places: Tensor  # where they lie in a storage of several silos
     last: bool  # of the last local epoch
     augmentation: dict[str, Tensor]
     extra: dict[str, Tensor]
 
+    def tensors(self) -> list[Tensor]:
+        """All that it holds, in an order that `with_tensors` knows."""
+        return [self.indices, self.places, *self.augmentation.values(), *self.extra.values()]
+
+    def with_tensors(self, tensors: list[Tensor]) -> Planned:
+        indices, places, *rest = tensors
+        changes, extra = rest[: len(self.augmentation)], rest[len(self.augmentation) :]
+        return Planned(
+            indices,
+            places,
+            self.last,
+            dict(zip(self.augmentation, changes, strict=True)),
+            dict(zip(self.extra, extra, strict=True)),
+        )
+
 
 class Recorder(Protocol):
-    """Replays training steps that it has seen before (`core/recording.py`)."""
+    """Replays steps that it has seen before (`core/recording.py`)."""
 
-    def taken(self, kind: tuple[object, ...], batches: Any, step: Callable[[Any], Tensor]) -> Tensor:
-        """A step on batches: made, or replayed where one of its kind was made before; returns its loss."""
+    def taken(self, kind: tuple[object, ...], given: Any, step: Callable[[Any], Tensor]) -> Tensor:
+        """A step on a batch or several: made, or replayed where some of its kind were made before; its result."""
         ...
 
 
@@ -76,15 +101,25 @@ class Measured:
     def __init__(self, shared: Container[tuple[str, str]] = ()) -> None:
         self.shared = shared
         self._exchange: object = None
-        self._found: dict[tuple[object, ...], Any] = {}
+        self._found: dict[tuple[object, ...], Future[Any]] = {}
+        self._lock = threading.Lock()
 
     def of(self, exchange: object, key: tuple[object, ...], made: Callable[[], Any]) -> Any:
-        """What was found before in this exchange under a key, else what is made now."""
-        if exchange != self._exchange:
-            self._exchange, self._found = exchange, {}
-        if key not in self._found:
-            self._found[key] = made()
-        return self._found[key]
+        """What was found before in this exchange under a key, or is being found by another thread; else what is made
+        now."""
+        with self._lock:
+            if exchange != self._exchange:
+                self._exchange, self._found = exchange, {}
+            before = self._found.get(key)
+            mine = self._found.setdefault(key, Future())
+        if before is not None:
+            return before.result()
+        try:
+            mine.set_result(made())
+        except BaseException as problem:
+            mine.set_exception(problem)
+            raise
+        return mine.result()
 
 
 @dataclass
@@ -193,9 +228,7 @@ class Silo:
 
     def forward(self, inputs: Tensor, vector: Tensor | None = None) -> Output:
         """The network's output, of the model held or of another one given as a vector."""
-        if vector is None:
-            return as_output(self.model.module(inputs))
-        return as_output(functional_call(self.model.module, self.model.layout.views(vector), (inputs,)))
+        return self.model.forward(inputs, vector)
 
     @torch.no_grad()
     def reference(self, inputs: Tensor, vector: Tensor) -> Output:
@@ -212,21 +245,29 @@ class Silo:
 
         A trailing batch of one sample is dropped: batch normalisation cannot take it.
         """
-        for step in uploaded(self.planned(purpose, epochs, chosen), self.device, self.data.train.targets.device):
-            if step.augmentation:
-                inputs, targets = self._augmented(step)
-            else:
-                batch = self.batch(self.data.train, step.indices)
-                inputs, targets = batch.inputs, batch.targets
-            yield Batch(inputs, targets, step.indices, step.last, step.extra)
+        return map(self.made, self.drawn(purpose, epochs, chosen))
 
-    def _augmented(self, step: Planned) -> tuple[Tensor, Tensor]:
+    def drawn(self, purpose: str = "train", epochs: int | None = None, chosen: Choice | None = None) -> list[Planned]:
+        """The same batches before they are made, with all that was drawn for them on the device."""
+        split = self.data.train
+        steps = uploaded(self.planned(purpose, epochs, chosen), self.device, split.targets.device)
+        return located(steps, split) if isinstance(split.storage, Pooled) else steps
+
+    def made(self, step: Planned) -> Batch:
         """A training batch, changed as it was drawn: images before they become what the network sees."""
-        inputs, targets = self.data.train.take(step.indices.to(self.data.train.targets.device))
+        split = self.data.train
+        if isinstance(split.storage, Pooled):
+            inputs, targets = split.storage.both(step.places)
+        else:
+            inputs, targets = split.take(step.indices.to(split.targets.device))
+        if not step.augmentation:
+            values, targets = inputs_for(self.model, inputs), targets.to(self.device)
+            return Batch(values, targets, step.indices, step.last, step.extra)
         images = inputs.dtype == torch.uint8
         values = inputs.to(self.device, self.model.layout.dtype) if images else inputs.to(self.device)
         values, targets = self.task.augment(values, targets.to(self.device), step.augmentation)
-        return self.model.pixels.from_bytes(values) if images else values, targets
+        values = self.model.pixels.from_bytes(values) if images else values
+        return Batch(values, targets, step.indices, step.last, step.extra)
 
     def planned(self, purpose: str = "train", epochs: int | None = None, chosen: Choice | None = None) -> list[Planned]:
         """Everything random about the steps of a local training, decided before the first of them.
@@ -252,7 +293,7 @@ class Silo:
                     for part, stream in drawing
                     for key, drawn in part.draw(self, indices, stream).items()
                 }
-                steps.append(Planned(indices, epoch == epochs - 1, augmentation, extra))
+                steps.append(Planned(indices, indices, epoch == epochs - 1, augmentation, extra))
         return steps
 
     def _shuffled(self, purpose: str, epoch: int) -> list[Tensor]:
@@ -298,6 +339,15 @@ def uploaded(steps: list[Planned], device: torch.device, data: torch.device) -> 
         replace(step, indices=order, augmentation=change, extra=extra)
         for step, order, change, extra in zip(steps, orders, changes, extras, strict=True)
     ]
+
+
+def located(steps: list[Planned], split: Split) -> list[Planned]:
+    """The same steps with the places of their samples in the split's storage."""
+    if not steps or split.indices is None:
+        return steps
+    places = split.indices[torch.cat([step.indices for step in steps])]
+    each = torch.split(places, [len(step.indices) for step in steps])
+    return [replace(step, places=some) for step, some in zip(steps, each, strict=True)]
 
 
 def prepare(inputs: Tensor, device: torch.device, dtype: torch.dtype, pixels: Pixels | None = None) -> Tensor:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+_SEEDED = threading.RLock()
 
 
 def key(seed: int, *purpose: object) -> int:
@@ -21,7 +24,10 @@ def generator(seed: int, *purpose: object) -> torch.Generator:
 
 @contextmanager
 def ambient(seed: int, *purpose: object) -> Iterator[None]:
-    """Seed torch's global generator (dropout, a user's own draws) from a key inside the block; restore it after."""
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    """Seed torch's global generator (dropout, a user's own draws) from a key inside the block; restore it after.
+
+    Threads share that generator: one at a time may be inside.
+    """
+    with _SEEDED, torch.random.fork_rng(devices=range(torch.cuda.device_count())):
         torch.manual_seed(key(seed, *purpose))
         yield

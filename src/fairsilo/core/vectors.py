@@ -17,7 +17,10 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
+from fairsilo.core.arithmetic import EXACT, Arithmetic
+from fairsilo.core.output import Output, as_output, widened
 from fairsilo.core.pixels import Pixels
 
 SHARED, AVERAGED, PRIVATE = "shared", "averaged", "private"
@@ -161,8 +164,15 @@ class FlatModel:
     parameter the loss does not reach has a zero gradient, and weight decay still acts on it.)
     """
 
-    def __init__(self, module: nn.Module, layout: Layout, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        layout: Layout,
+        device: torch.device | str = "cpu",
+        arithmetic: Arithmetic = EXACT,
+    ) -> None:
         self.module = module.to(device)
+        self.arithmetic = arithmetic
         self.layout = layout
         self.pixels = Pixels.of(module)  # how it wants its images
         self._frozen = _frozen_modules(module)
@@ -170,6 +180,7 @@ class FlatModel:
         self._floats = torch.empty(layout.floats, dtype=layout.dtype, device=device)
         self._counters = [(slot, tensors[slot.name]) for slot in layout.slots if slot.role == COUNTER]
         self._held: dict[tuple[str, torch.Size, torch.dtype], Tensor] = {}
+        self._sums: dict[str, Tensor] = {}
         self.parameters = nn.Parameter(self._floats[: layout.parameters])
         self.gradients = torch.zeros_like(self.parameters)
         self.parameters.grad = self.gradients
@@ -184,6 +195,16 @@ class FlatModel:
             else:
                 owner, _, leaf = slot.name.rpartition(".")
                 module.get_submodule(owner)._buffers[leaf] = self._floats[slot.place].view(slot.shape)
+
+    def forward(self, inputs: Tensor, vector: Tensor | None = None) -> Output:
+        """The network's output, of the model held or of another one given as a vector, in the run's arithmetic."""
+        inputs = self.arithmetic.ordered(inputs)
+        with self.arithmetic.cast(self.parameters.device):
+            if vector is None:
+                found = as_output(self.module(inputs))
+            else:
+                found = as_output(functional_call(self.module, self.layout.views(vector), (inputs,)))
+        return widened(found, self.layout.dtype) if self.arithmetic.precision == "bfloat16" else found
 
     def train(self) -> None:
         """Training mode, except for frozen modules: their statistics are in no vector and must not drift."""
@@ -230,6 +251,22 @@ class FlatModel:
         if key not in self._held:
             self._held[key] = torch.empty_like(value, device=self.parameters.device)
         return self._held[key].copy_(value)
+
+    def begin_sum(self, name: str) -> None:
+        """Let a sum over the steps of an exchange begin at zero."""
+        if name in self._sums:
+            self._sums[name].zero_()
+
+    @torch.no_grad()
+    def add_to_sum(self, name: str, value: Tensor) -> None:
+        """In a step: add to a sum, at an address that stays the same for all silos."""
+        if name not in self._sums:
+            self._sums[name] = torch.zeros_like(value)
+        self._sums[name].add_(value)
+
+    def sum_of(self, name: str) -> Tensor | None:
+        """A sum as it is now; None before the first step that adds to it."""
+        return self._sums[name].clone() if name in self._sums else None
 
     @contextmanager
     def keeping_statistics(self) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings
 from fairsilo.core import streams
+from fairsilo.core.arithmetic import Arithmetic
 from fairsilo.core.messages import Request
 from fairsilo.core.method import Method
 from fairsilo.core.needs import Facts
@@ -55,7 +56,7 @@ class Blueprint:
     device: str = "cpu"
     threads: int = 1
     classes: tuple[str, ...] = ()  # names, for networks that read them
-    precision: str = "float32"  # of a pretrained backbone
+    arithmetic: Arithmetic = field(default_factory=Arithmetic)  # what changes rounding
     silos: tuple[str, ...] = ()  # who trains
     stemmed: bool = False  # silos hold what the network's frozen first stage made of their data
 
@@ -76,7 +77,8 @@ class Blueprint:
         task = [self.task.name, self.task.classes, self.task.reported.name, options]
         if not has_name(self.task.name):
             raise UnnamedError(f"the task {self.task.name} has no name outside this program")
-        return json.dumps({**content, "method": method, "task": task, "training": dataclasses.asdict(self.training)})
+        plain = {key: dataclasses.asdict(content[key]) for key in ("training", "arithmetic")}
+        return json.dumps({**content, **plain, "method": method, "task": task})
 
     @classmethod
     def from_text(cls, text: str) -> Blueprint:
@@ -87,6 +89,7 @@ class Blueprint:
             "method": method(content["method"]),
             "task": _task(*content["task"]),
             "training": TrainSettings(**content["training"]),
+            "arithmetic": Arithmetic(**content["arithmetic"]),
         }
         return cls(**{**content, **lists, **made})
 
@@ -111,7 +114,7 @@ class Blueprint:
                 module = module.whole()
         if isinstance(module, Staged):
             module.stemmed = self.stemmed
-        _set_precision(module, self.precision)
+        _set_precision(module, self.arithmetic.precision)
         return self.method.extended(module, self.seed)
 
     @cached_property
@@ -212,7 +215,7 @@ class Blueprint:
     def flat(self) -> FlatModel:
         """The silos' network, ready to train."""
         module = self._silo_network()
-        return FlatModel(module, self.method.layout(Layout.of(module)), self.device)
+        return FlatModel(module, self.method.layout(Layout.of(module)), self.device, self.arithmetic)
 
     def server_flat(self) -> FlatModel | None:
         """The server's own network, where the method has one."""
@@ -221,8 +224,8 @@ class Blueprint:
             return None
         with streams.ambient(self.seed, "server weights"):
             module = owner[0].server_network(self.network(self.model), self.names, self.silos)
-        _set_precision(module, self.precision)
-        return FlatModel(module, Layout.of(module), self.device)
+        _set_precision(module, self.arithmetic.precision)
+        return FlatModel(module, Layout.of(module), self.device, self.arithmetic)
 
     def silo(
         self, model: FlatModel, data: SiloData, request: Request, memory: Memory, vault: Vault | None = None

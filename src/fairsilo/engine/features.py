@@ -111,7 +111,7 @@ class _Keeper:
         self.model, self.network, self.folder = model, network, folder
         # a network by name has a pretrained stem that no seed changes; one of the user's own may have any
         self.shelf = shelf if isinstance(plan.model, str) and is_backbone(plan.model) else None
-        self.stem = (plan.model, type(network), plan.precision, plan.device)
+        self.stem = (plan.model, type(network), plan.arithmetic, plan.device)
         self.limit = int(limit * 2**30)
         self.bytes = self.mapped = self.files = 0
         self.used: dict[tuple[object, ...], _Used] = {}  # by storage, which splits and silos of a domain share

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -47,6 +48,7 @@ class Host:
         self.server_model = blueprint.server_flat()
         self.measured = Measured(shared_splits(federation))
         self.recorder: Recorder | None = None
+        self.ambient: Callable[..., AbstractContextManager[object]] = streams.ambient
 
     def answer(self, name: str, request: Request, memory: Memory) -> Answer:
         """One silo's answer. A silo that raises is a failure with its reason, and remembers nothing of the step."""
@@ -59,7 +61,7 @@ class Host:
         silo = plan.silo(model, self.data[name], request, memory, self.vaults.get(name))
         silo.measured, silo.recorder = self.measured, self.recorder
         try:
-            with streams.ambient(plan.seed, request.round, name, request.kind):
+            with self.ambient(plan.seed, request.round, name, request.kind):
                 message = EXCHANGE[request.kind](silo)
         except Exception as problem:
             if self.strict:

@@ -15,7 +15,7 @@ import time
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -254,6 +254,7 @@ def _serve(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where the signal could not be blocked before
     keep_freed_blocks()
     host: Host | None = None
+    arithmetic = ExitStack()  # as the plan has it
     pipe.send(_READY)
     while True:
         try:
@@ -265,6 +266,8 @@ def _serve(pipe: Connection) -> None:
                 host = None
                 plan = _unpacked(setup[0])
                 torch.set_num_threads(plan.threads)
+                arithmetic.close()
+                arithmetic.enter_context(plan.arithmetic.set())
                 host = Host(plan, setup[1])
                 pipe.send(_READY)
         except Exception as problem:  # noqa: BLE001 - whatever a user's model raises is this silo's failure

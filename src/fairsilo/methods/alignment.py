@@ -56,9 +56,9 @@ def _kernel(one: Tensor, other: Tensor, gammas: tuple[float, ...]) -> Tensor:
     return torch.stack([(-gamma * distances).exp() for gamma in gammas]).sum(0).mean()
 
 
-def gradient_ratio(silo: Silo, term: Tensor, loss: Tensor) -> float | None:
-    """||grad term|| / ||grad loss|| over the network that is trained (an adversary beside it left out); none where the
-    loss has no gradient. Gradients that were accumulated stay as they are."""
+def gradient_ratio(silo: Silo, term: Tensor, loss: Tensor) -> Tensor:
+    """||grad term|| / ||grad loss|| over the network that is trained (an adversary beside it left out), in float64; not
+    finite where the loss has no gradient. Gradients that were accumulated stay as they are."""
     named = silo.model.module.named_parameters()
     tensors = [tensor for name, tensor in named if tensor.requires_grad and not name.startswith(f"{AUXILIARY}.")]
     lengths = []
@@ -66,6 +66,9 @@ def gradient_ratio(silo: Silo, term: Tensor, loss: Tensor) -> float | None:
         found: Iterable[Tensor | None] = ()
         if one.requires_grad:
             found = torch.autograd.grad(one, tensors, retain_graph=True, allow_unused=True)
-        squares = [float(gradient.double().square().sum()) for gradient in found if gradient is not None]
-        lengths.append(sum(squares) ** 0.5)
-    return lengths[0] / lengths[1] if lengths[1] else None
+        square = torch.zeros((), dtype=torch.float64, device=silo.device)
+        for gradient in found:
+            if gradient is not None:
+                square = square + gradient.double().square().sum()
+        lengths.append(square.sqrt())
+    return lengths[0] / lengths[1]

@@ -14,6 +14,11 @@ from fairsilo.core.samples import Split
 from fairsilo.core.silo import Silo
 
 
+def members(labels: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
+    """Samples x classes: 1 where a sample is of the class. (torch's one_hot looks at the labels on a CPU.)"""
+    return torch.zeros(len(labels), classes, dtype=dtype, device=labels.device).scatter_(1, labels[:, None], 1)
+
+
 class ClassSums:
     """Sums of features by class, and how many samples each class has, over batches as they come."""
 
@@ -22,7 +27,7 @@ class ClassSums:
         self.sums, self.counts = torch.zeros(()), torch.zeros(())
 
     def add(self, features: Tensor, labels: Tensor) -> None:
-        member = F.one_hot(labels, self.classes).to(features.dtype)
+        member = members(labels, self.classes, features.dtype)
         self.sums, self.counts = self.sums.to(features), self.counts.to(features)
         self.sums, self.counts = self.sums + member.T @ features, self.counts + member.sum(0)
 

@@ -14,7 +14,7 @@ def group_contrast(prompts: Tensor, known: Known, temperature: float, similarity
     against = torch.cat([known.centres, known.previous[None]])
     if similarity == "cosine":
         prompts, against = F.normalize(prompts, dim=1), F.normalize(against, dim=1)
-    own = torch.full((len(prompts),), known.own, device=prompts.device)
+    own = known.own.expand(len(prompts))
     return F.cross_entropy(prompts @ against.T / temperature, own, reduction="none")
 
 

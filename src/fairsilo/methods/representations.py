@@ -97,5 +97,5 @@ class Known(NamedTuple):
     """What a silo knows of the clusters: all centres, which one is its own, and its representation a round ago."""
 
     centres: Tensor
-    own: int
+    own: Tensor  # its number
     previous: Tensor

@@ -13,7 +13,6 @@ import json
 import logging
 import re
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -24,9 +23,10 @@ from torch import Tensor, nn
 
 from fairsilo.core.output import Output
 from fairsilo.errors import FairsiloError
+from fairsilo.models.encoder_prompts import appended, context_after
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 SHIPPED = ("tiny-clip", "tiny-vit")
 KINDS = ("clip", "siglip", "vit", "resnet", "efficientnet")
@@ -275,7 +275,7 @@ class VitNetwork(Backbone):
 
     def token(self, inputs: Tensor, prompts: Tensor | None = None) -> Tensor:
         """The class token's output; prompts (n x d, or per image) are appended to the embedded patches."""
-        with _appended(self.pretrained.embeddings, prompts), self.arithmetic(inputs):
+        with appended(self.pretrained.embeddings, prompts), self.arithmetic(inputs):
             out: Tensor = self.pretrained(self.pixels(inputs)).last_hidden_state[:, 0]
         return out.float() if self.short_floats else out
 
@@ -456,40 +456,3 @@ class PromptClassifier(nn.Module):
     def forward(self, inputs: Tensor) -> Output:
         features = self.clip.images(inputs)
         return Output(similarities(features, self.get_buffer("texts"), self.clip.scale), features)
-
-
-# --------------------------------------------------------------------------------------- prompts inside an encoder
-@contextmanager
-def _hooked(module: nn.Module, change: Callable[[Tensor], Tensor] | None) -> Iterator[None]:
-    """Inside the block what the module returns is changed; the backbone itself, which others share, is not."""
-    if change is None:
-        yield
-        return
-    handle = module.register_forward_hook(lambda _module, _inputs, output: change(output))
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-def _appended(embeddings: nn.Module, prompts: Tensor | None) -> Any:
-    if prompts is None:
-        return _hooked(embeddings, None)
-
-    def change(tokens: Tensor) -> Tensor:
-        more = prompts if prompts.dim() == 3 else prompts.expand(len(tokens), -1, -1)
-        return torch.cat([tokens, more], 1)
-
-    return _hooked(embeddings, change)
-
-
-def context_after(first: int, embedding: nn.Module, context: Tensor | None) -> Any:
-    """Inside the block a context takes the place of embedded tokens, after so many first ones."""
-    if context is None:
-        return _hooked(embedding, None)
-
-    def change(tokens: Tensor) -> Tensor:
-        inside = context.expand(len(tokens), -1, -1)
-        return torch.cat([tokens[:, :first], inside, tokens[:, first + len(context) :]], 1)
-
-    return _hooked(embedding, change)

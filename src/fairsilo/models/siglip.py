@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from fairsilo.errors import FairsiloError
-from fairsilo.models.backbones import Backbone, ClipNetwork, context_after, spaced
+from fairsilo.models.backbones import Backbone, ClipNetwork, spaced
+from fairsilo.models.encoder_prompts import context_after
 
 
 @cache

@@ -47,7 +47,7 @@ class Situation:
 
     @property
     def in_one_process(self) -> bool:
-        return self.experiment.engine.name == "sequential" or self.experiment.engine.device == "cuda"
+        return self.experiment.engine.name in ("sequential", "lanes") or self.experiment.engine.device == "cuda"
 
     @property
     def no_backbone(self) -> bool:
@@ -134,10 +134,20 @@ RULES = (
     Rule(
         ("engine.timeout", "engine.workers"),
         lambda at: at.in_one_process,
-        "the sequential engine runs silos one after another in this process",
+        "silos run in this process",
     ),
     Rule(
-        ("engine.keep_features", "engine.features_limit", "engine.precision"),
+        ("engine.lanes",),
+        lambda at: at.experiment.engine.device == "cpu" or at.experiment.engine.name not in ("auto", "lanes"),
+        "only the engine lanes has them, on a GPU",
+    ),
+    Rule(
+        ("engine.onednn",),
+        lambda at: at.experiment.engine.device == "cuda",
+        "oneDNN is for CPUs",
+    ),
+    Rule(
+        ("engine.keep_features", "engine.features_limit"),
         lambda at: at.no_backbone,
         "the model has no pretrained backbone",
     ),

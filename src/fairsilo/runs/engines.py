@@ -10,14 +10,17 @@ from pathlib import Path
 import torch
 
 from fairsilo.config import Experiment
+from fairsilo.core.arithmetic import Arithmetic
 from fairsilo.data.federation import Federation
 from fairsilo.engine.base import Engine
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.events import Callback, Event
+from fairsilo.engine.lanes import Lanes
 from fairsilo.engine.processes import CannotTravelError, Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
 
+LANES = 8  # silos at once on a GPU
 EngineMaker = Callable[[Blueprint, Federation, Path], Engine]
 
 
@@ -31,7 +34,13 @@ def engines(experiment: Experiment, silos: int, listener: Callback) -> Iterator[
     kind, workers = engine_kind(experiment, silos)
     pools: list[Pool] = []
 
+    def say(text: str) -> None:
+        listener(Event("note", 0, experiment.train.rounds, text=text))
+
     def make(plan: Blueprint, federation: Federation, folder: Path) -> Engine:
+        if kind == "lanes":
+            options = {"strict": settings.strict, "folder": folder}
+            return Lanes(plan, federation, min(settings.lanes or LANES, silos), say=say, **options)  # type: ignore[arg-type]
         if kind == "processes":
             try:
                 if not pools:
@@ -39,12 +48,11 @@ def engines(experiment: Experiment, silos: int, listener: Callback) -> Iterator[
                 options = {"timeout": settings.timeout, "strict": settings.strict, "folder": folder}
                 return Processes(plan, federation, pools[0], **options)  # type: ignore[arg-type]
             except CannotTravelError as problem:
-                note = f"silos run one after the other in this process: {problem}"
-                listener(Event("note", 0, experiment.train.rounds, text=note))
+                say(f"silos run one after the other in this process: {problem}")
         return Sequential(plan, federation, settings.strict, folder)
 
     try:
-        with fixed_threads(settings.threads):
+        with fixed_threads(settings.threads), Arithmetic.of(settings).set():
             yield make
     finally:
         for pool in pools:
@@ -56,13 +64,16 @@ def engine_kind(experiment: Experiment, silos: int) -> tuple[str, int]:
     settings = experiment.engine
     workers = min(settings.workers or os.cpu_count() or 1, silos)
     kind = settings.name
+    on_gpu = settings.device == "cuda"
     if kind == "auto":
-        kind = "processes" if workers > 1 and settings.device == "cpu" else "sequential"
-    if settings.precision == "bfloat16" and settings.device == "cpu":
-        raise FairsiloError("engine.precision=bfloat16 is for GPUs; set engine.device=cuda or leave it at float32")
-    if settings.device == "cuda":
+        kind = "lanes" if on_gpu else "processes" if workers > 1 else "sequential"
+    if kind == "lanes" and not on_gpu:
+        raise FairsiloError("engine.name=lanes is for GPUs; set engine.device=cuda, or auto for a GPU if there is one")
+    if settings.precision == "tf32" and not on_gpu:
+        raise FairsiloError("engine.precision=tf32 is for GPUs; set engine.device=cuda or leave it at float32")
+    if on_gpu:
         if kind == "processes":
-            raise FairsiloError("engine.device=cuda is not for the processes engine; set engine.name=sequential")
+            raise FairsiloError("engine.device=cuda is not for the processes engine; set engine.name=lanes")
         if not torch.cuda.is_available():
             raise FairsiloError("engine.device is 'cuda', and PyTorch finds no GPU here; set device=cpu")
     return kind, workers

@@ -13,7 +13,8 @@ import torch
 
 from fairsilo import config
 from fairsilo import data as sources
-from fairsilo.config import INVERSE, DataSettings, EvaluateSettings, Experiment
+from fairsilo.config import INVERSE, DataSettings, EngineSettings, EvaluateSettings, Experiment
+from fairsilo.core.arithmetic import Arithmetic, fast
 from fairsilo.core.groups import MINIMUM
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
@@ -203,7 +204,22 @@ def resolved(experiment: Experiment, roster: Roster, given: bool = False) -> Exp
     data = dataclasses.replace(experiment.data, held_out=held_out)
     if given:
         data = dataclasses.replace(data, name=roster.name, folder=None, packed=None)
-    return dataclasses.replace(experiment, model=model, data=data, evaluate=evaluate_of(experiment, roster))
+    engine = engine_of(experiment.engine)
+    evaluate = evaluate_of(experiment, roster)
+    return dataclasses.replace(experiment, model=model, data=data, evaluate=evaluate, engine=engine)
+
+
+def engine_of(engine: EngineSettings) -> EngineSettings:
+    """The settings of the engine, with the device that `auto` comes to on this machine, and what `fast` stands for."""
+    if engine.device == "auto":
+        engine = dataclasses.replace(engine, device="cuda" if torch.cuda.is_available() else "cpu")
+    if engine.preset != "fast":
+        return engine
+    chosen = dataclasses.asdict(fast(engine.device))
+    for name, default in dataclasses.asdict(Arithmetic()).items():
+        if getattr(engine, name) not in (default, chosen[name]):
+            raise FairsiloError(f"engine.preset=fast sets engine.{name}={chosen[name]}; leave one of them out")
+    return dataclasses.replace(engine, **chosen)
 
 
 def model_of(chosen: str, method: str, roster: Roster) -> str:
@@ -239,7 +255,7 @@ def plan_of(experiment: Experiment, roster: Roster, objects: Objects | None = No
         augment=experiment.data.augment,
         evaluation_batch=experiment.evaluate.batch,
         device=experiment.engine.device,
-        precision=experiment.engine.precision,
+        arithmetic=Arithmetic.of(experiment.engine),
         threads=experiment.engine.threads,
     )
 

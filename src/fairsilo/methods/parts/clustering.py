@@ -73,7 +73,8 @@ class Clustering(Part):
         centres, previous = silo.message.tensors.get(f"{self.name}.centres"), silo.memory.of(self).get("representation")
         if centres is not None and previous is not None:
             centres, previous = silo.hold("cluster.centres", centres), silo.hold("cluster.previous", previous)
-            silo.scratch[CLUSTERS] = Known(centres, int(silo.message.numbers[f"{self.name}.own"]), previous)
+            own = silo.hold("cluster.own", torch.tensor(int(silo.message.numbers[f"{self.name}.own"])))
+            silo.scratch[CLUSTERS] = Known(centres, own, previous)
         if self.under == "received":
             silo.scratch[self.name] = representation(silo, self.max_batches)
 

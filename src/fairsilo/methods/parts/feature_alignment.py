@@ -7,8 +7,11 @@ task's (`feature-alignment.ratio`), found once, half-way through local training.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Hashable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings
@@ -26,6 +29,7 @@ from fairsilo.methods.requirements import require_two_a_batch
 from fairsilo.methods.steps import plain_steps
 from fairsilo.models.networks import binary_classifier
 
+DUE = "feature-alignment.due"  # whether this step finds the ratio
 RATIO = f"feature-alignment{SHOWN}ratio"
 SHARE = "the length of the alignment's gradient as a share of the task's (one number)"
 
@@ -66,6 +70,13 @@ class FeatureAlignment(Part):
             return {}
         return {"adversary": binary_classifier(features_width(self.name, network), self.adversary_width)}
 
+    def begin(self, silo: Silo) -> None:
+        silo.hold(RATIO, torch.tensor(float("nan"), dtype=torch.float64))
+
+    def phase(self, silo: Silo, step: int) -> Hashable:
+        silo.scratch[DUE] = step == plain_steps(silo) // 2
+        return silo.scratch[DUE], silo.round <= self.align_warmup
+
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         local = aligned(output)
         # a covariance needs two samples
@@ -77,10 +88,12 @@ class FeatureAlignment(Part):
             term = self.align_weight * adversarial(local, fixed, adversary)
         else:
             term = self.align_weight * ALIGNMENTS[self.align](local, fixed)
-        if RATIO not in silo.scratch and silo.steps >= plain_steps(silo) // 2:
-            silo.scratch[RATIO] = gradient_ratio(silo, term, loss)
+        if silo.scratch.get(DUE):
+            silo.scratch[DUE] = False  # in the first pass of a step that has several
+            silo.scratch[RATIO].copy_(gradient_ratio(silo, term, loss))
         return loss + term
 
     def finish(self, silo: Silo, update: Message) -> None:
-        if silo.scratch.get(RATIO) is not None:
-            update.numbers[RATIO] = silo.scratch[RATIO]
+        ratio = float(silo.scratch[RATIO])
+        if math.isfinite(ratio):
+            update.numbers[RATIO] = ratio

@@ -77,6 +77,11 @@ class FrequencyEpisodes(Part):
         chosen = torch.randint(len(bank), (count,), generator=stream)
         return {"chosen": chosen, "own": torch.rand(count, 1, 1, 1, generator=stream)}
 
+    def begin(self, silo: Silo) -> None:
+        bank = silo.message.tensors.get(f"{self.name}.bank")
+        if bank is not None:
+            silo.hold(f"{self.name}.bank", bank)
+
     def train(self, silo: Silo) -> Tensor:
         return descend(silo, self._episode)
 
@@ -102,7 +107,7 @@ class FrequencyEpisodes(Part):
         return loss + self.contrast * contour_contrast(raw, other, batch.targets, self.temperature)
 
     def _restyled(self, silo: Silo, batch: Batch) -> Tensor:
-        bank = silo.message.tensors.get(f"{self.name}.bank")
+        bank = silo.scratch.get(f"{self.name}.bank")
         if bank is None:
             return batch.inputs
         chosen, own = (batch.extra[f"{self.name}.{key}"] for key in ("chosen", "own"))

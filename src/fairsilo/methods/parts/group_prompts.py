@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from fairsilo.core.messages import Message
@@ -59,6 +60,8 @@ class GroupPrompts(Part):
         previous = silo.memory.of(self).get("previous")
         if previous is not None:
             silo.hold(f"{self.name}.previous", previous)
+        progress = torch.tensor(silo.round / silo.rounds, dtype=silo.model.layout.dtype)
+        silo.hold(f"{self.name}.progress", progress)
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         known, before = silo.scratch.get(CLUSTERS), silo.scratch.get(f"{self.name}.previous")
@@ -70,14 +73,18 @@ class GroupPrompts(Part):
             return loss + silo.task.loss(module.uncustomised(batch.inputs), batch.targets)
         received = vectors_in(silo.reference(batch.inputs, silo.start))
         previous = vectors_in(silo.reference(batch.inputs, before))
-        return loss + self.terms(output, known, received, previous, silo.round / silo.rounds)
+        progress = silo.scratch[f"{self.name}.progress"]
+        return loss + self.terms(output, known, received, previous, progress)
 
     def finish(self, silo: Silo, update: Message) -> None:
         silo.memory.of(self)["previous"] = silo.model.read()
 
-    def terms(self, output: Output, known: Known, received: Tensor, previous: Tensor, progress: float) -> Tensor:
+    def terms(
+        self, output: Output, known: Known, received: Tensor, previous: Tensor, progress: float | Tensor
+    ) -> Tensor:
         """l1 GC + l2 RA on a batch; `progress` is the share of the rounds that are over."""
-        gc_weight, ra_weight, ra_temperature = self.gc_weight, self.ra_weight, self.temperature
+        gc_weight: float | Tensor = self.gc_weight
+        ra_weight, ra_temperature = self.ra_weight, self.temperature
         if self.variant == "released":
             gc_weight, ra_weight, ra_temperature = 0.1 * (0.5 + 0.5 * progress), 0.05, 1.0
         groups = group_contrast(output.extra[PROMPT], known, self.temperature, self.similarity)

@@ -15,7 +15,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.fields import setting
-from fairsilo.methods.epoch_loss import record_loss, recorded_loss
+from fairsilo.methods.epoch_loss import begin_loss, record_loss, recorded_loss
 from fairsilo.methods.loss_weights import group_weights, influence, quantised
 from fairsilo.methods.parts.clustering import CLUSTERS
 from fairsilo.methods.received_loss import RECEIVED_LOSS, measure_received, received_losses, report_received
@@ -61,7 +61,9 @@ class GroupWeights(Part):
         return (epoch if self.loss_source == "epoch" else received), update
 
     def begin(self, silo: Silo) -> None:
-        if self.loss_source != "epoch":
+        if self.loss_source == "epoch":
+            begin_loss(silo, EPOCH)
+        else:
             measure_received(silo)
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
@@ -73,8 +75,8 @@ class GroupWeights(Part):
     def finish(self, silo: Silo, update: Message) -> None:
         if self.loss_source != "epoch":
             report_received(silo, update)
-        elif EPOCH in silo.scratch:
-            update.numbers[EPOCH] = recorded_loss(silo, EPOCH)
+        elif (found := recorded_loss(silo, EPOCH)) is not None:
+            update.numbers[EPOCH] = found
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
         released = self.variant == "released"

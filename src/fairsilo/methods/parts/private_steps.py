@@ -33,7 +33,7 @@ class PrivateSteps(Part):
         protects="each training sample of a silo",
     )
     needs = frozenset({"no-batch-norm", "separable-loss"})
-    does = frozenset({"private-updates"})
+    does = frozenset({"private-updates", "made-steps"})
 
     clip: float = setting(1.0, "C, the largest length of a sample's gradient", low=0, open_low=True)
     noise: float = setting(1.0, "z, the noise in units of it; 0: none, and no epsilon", low=0)

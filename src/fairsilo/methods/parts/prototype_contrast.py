@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fairsilo.core.local import task_loss
@@ -13,6 +14,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.fields import setting
 from fairsilo.methods.contrasts import prototype_contrast
+from fairsilo.methods.parts.prototypes import PROTOTYPES
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,15 @@ class PrototypeContrast(Part):
 
     temperature: float = setting(1.0, "of the contrast", low=0, open_low=True)
 
-    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
-        means, known = silo.scratch["prototypes"]
-        if means is None:
-            return loss
+    def begin(self, silo: Silo) -> None:
         share = 1 - (silo.round - 1) / (silo.rounds - 1) if silo.rounds > 1 else 1.0
+        silo.hold(f"{self.name}.share", torch.tensor(share, dtype=silo.model.layout.dtype))
+
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        if silo.scratch[PROTOTYPES] is None:
+            return loss
+        means, known = silo.scratch[PROTOTYPES]
+        share: Tensor = silo.scratch[f"{self.name}.share"]
         near = prototype_contrast(vectors_in(output), batch.targets, means, known, self.temperature)
         plain = task_loss(silo, output, batch)
         return loss + share * (near - plain)  # whatever other parts added stays as it was

@@ -15,6 +15,7 @@ from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import PRIVATE, SHARED, Slot
 from fairsilo.fields import setting
 from fairsilo.methods.contrasts import prototype_distance
+from fairsilo.methods.parts.prototypes import PROTOTYPES
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class PrototypePull(Part):
         return SHARED if self.share_model else PRIVATE
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
-        means, known = silo.scratch["prototypes"]
-        if means is None:
+        if silo.scratch[PROTOTYPES] is None:
             return loss
+        means, known = silo.scratch[PROTOTYPES]
         return loss + self.mu * prototype_distance(vectors_in(output), batch.targets, means, known)

@@ -1,0 +1,67 @@
+"""Runs every entry of the catalogue on a GPU twice, step by step and recorded on lanes, and compares the numbers.
+
+    CUBLAS_WORKSPACE_CONFIG=:4096:8 PYTHONPATH=src:tests python benchmarks/gpu_law.py [ENTRY ...]
+
+One line an entry: equal bit by bit, or the largest relative difference of the final model; how many steps were
+captured; what the engine said. It ends with 1 where an entry differs by more than 1e-5, relative, after three rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+import time
+
+import torch
+
+import tiny
+from fairsilo.core.arithmetic import EXACT
+from fairsilo.engine.lanes import Lanes
+from fairsilo.errors import FairsiloError
+
+TRAINING = dataclasses.replace(tiny.TRAINING, rounds=3)
+tiny.plan = functools.partial(tiny.plan, device="cuda")
+
+
+def compared(how: str) -> tuple[float, str]:
+    """The largest relative difference, and a line about it."""
+    people, said, lanes = tiny.federation(), [], []
+
+    def engine(plan, silos):
+        lanes.append(Lanes(plan, silos, 2, strict=True, say=said.append))
+        return lanes[0]
+
+    begun = time.perf_counter()
+    plain, _ = tiny.run(how, people, TRAINING)
+    recorded, _ = tiny.run(how, people, TRAINING, engine=engine)
+    seconds = time.perf_counter() - begun
+    captured = sum(lane.host.recorder.captured for lane in lanes[0].lanes if lane.host.recorder)
+    one, other = plain.vector.double(), recorded.vector.double()
+    largest = float((one - other).abs().max() / one.abs().max()) if len(one) else 0.0
+    for before, after in zip(plain.rows, recorded.rows, strict=True):
+        largest = max(largest, abs(before["loss"] - after["loss"]) / max(abs(before["loss"]), 1e-12))
+    words = "bit by bit" if plain.rows == recorded.rows and torch.equal(one, other) else f"{largest:.1e}"
+    lanes[0].close()
+    return largest, f"{how:45s} {words:12s} {captured:3d} captured {seconds:5.1f} s  {'; '.join(dict.fromkeys(said))}"
+
+
+def main(names: list[str]) -> int:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    bad, equal = [], 0
+    with EXACT.set():
+        for how in names or tiny.ALL:
+            try:
+                largest, line = compared(how)
+            except (FairsiloError, RuntimeError, ValueError, AttributeError, TypeError) as problem:
+                largest, line = float("inf"), f"{how:45s} raised {type(problem).__name__}: {str(problem)[:300]}"
+            print(line, flush=True)
+            equal += "bit by bit" in line
+            if not largest <= 1e-5:
+                bad.append(how)
+    print(f"{equal} of {len(names or tiny.ALL)} equal bit by bit; beyond 1e-5: {', '.join(bad) or 'none'}")
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

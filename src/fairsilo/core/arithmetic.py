@@ -1,0 +1,70 @@
+"""What changes rounding, as settings of a run: the same on every engine, so that numbers are the run's and not the
+machine's."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fairsilo.config import EngineSettings
+
+PRECISIONS = ("float32", "tf32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How networks compute.
+
+    Args:
+        precision: Of products in a network: float32; tf32 (a GPU's float32 with a mantissa of 10 bits); or bfloat16.
+            Parameters, losses, optimisers and all that the server does stay float32.
+        channels_last: Images in the memory order that some convolutions are faster in.
+        onednn: Whether a CPU may use oneDNN's kernels.
+    """
+
+    precision: str = "float32"
+    channels_last: bool = False
+    onednn: bool = True
+
+    @classmethod
+    def of(cls, settings: EngineSettings) -> Arithmetic:
+        return cls(settings.precision, settings.channels_last, settings.onednn)
+
+    @contextmanager
+    def set(self) -> Iterator[None]:
+        """Torch's own switches as they must be for a run; put back afterwards."""
+        matrices, convolutions, kernels = torch.backends.cuda.matmul, torch.backends.cudnn, torch.backends.mkldnn
+        before = matrices.allow_tf32, convolutions.allow_tf32, kernels.enabled
+        matrices.allow_tf32 = convolutions.allow_tf32 = self.precision == "tf32"
+        kernels.enabled = self.onednn and kernels.enabled  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            matrices.allow_tf32, convolutions.allow_tf32, kernels.enabled = before
+
+    def cast(self, device: torch.device) -> AbstractContextManager[object]:
+        """Around a pass through a network."""
+        if self.precision != "bfloat16":
+            return nullcontext()
+        return torch.autocast(device.type, torch.bfloat16, cache_enabled=False)
+
+    def ordered(self, inputs: Tensor) -> Tensor:
+        """Images in the memory order that was asked for."""
+        if not self.channels_last or inputs.dim() != 4:
+            return inputs
+        return inputs.contiguous(memory_format=torch.channels_last)
+
+
+EXACT = Arithmetic()
+
+
+def fast(device: str) -> Arithmetic:
+    """What is fastest on a device while training still works: as measured (benchmarks/README.md)."""
+    if device == "cuda" or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
+        return Arithmetic("bfloat16", channels_last=True)
+    return Arithmetic(channels_last=platform.machine() == "x86_64")

@@ -1,0 +1,260 @@
+"""Silos in threads on one GPU, each lane with a network of its own: several train at once.
+
+A lane's kernels are on a stream of its own, and its steps are CUDA graphs: recorded when the second of a kind is made,
+then replayed with one call for all of a step's kernels (`core/recording.py`). Data of all silos are on the device.
+Nothing about the numbers depends on which lane a silo gets.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairsilo.core import streams
+from fairsilo.core.messages import Exchange, Message, Reply, Request
+from fairsilo.core.method import Method
+from fairsilo.core.recording import Recorded, Recordings
+from fairsilo.core.silo import Memory
+from fairsilo.data.federation import Federation
+from fairsilo.engine.blueprint import Blueprint
+from fairsilo.engine.host import Answer, Host, reason_of
+from fairsilo.engine.scheduling import Expected, order
+from fairsilo.engine.simulation import Simulation
+from fairsilo.errors import FairsiloError
+
+OWN = "fairsilo"  # the package whose parts the law of recordings tries
+
+
+class Graphs(Recordings):
+    """Steps as CUDA graphs; what cannot be captured is made as it is, and said once."""
+
+    capturing = threading.Lock()  # two at once would allocate into each other's memory
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        super().__init__()
+        self.say = say
+        self.pool = torch.cuda.graph_pool_handle()
+        self.captured = 0
+        self.useless = False
+
+    def record(self, step: Callable[[], Tensor]) -> Recorded | None:
+        if self.useless:
+            return None
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with self.capturing, _no_collection():
+                result = self._capture(graph, step)
+        except RuntimeError as problem:
+            self.say(f"steps are made one by one: a GPU cannot record them ({reason_of(problem).splitlines()[0]})")
+            self.useless = True
+            for one in torch.cuda.default_generators:  # they would still count as part of the capture
+                one.graphsafe_set_state(one.clone_state())
+            return None
+        self.captured += 1
+        graph.replay()
+        return Recorded(result, graph.replay, step)
+
+    def _capture(self, graph: torch.cuda.CUDAGraph, step: Callable[[], Tensor]) -> Tensor:
+        torch.cuda.current_stream().synchronize()
+        graph.capture_begin(pool=self.pool, capture_error_mode="relaxed")
+        try:
+            result = step()
+        except BaseException:
+            with suppress(RuntimeError):  # that the capture failed, which the first exception says better
+                graph.capture_end()
+            raise
+        graph.capture_end()
+        return result
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Python's garbage may hold tensors and graphs, whose end a capture does not survive."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+class Lane:
+    """One network, and the stream its kernels are on."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.stream = torch.cuda.Stream(host.model.parameters.device)  # type: ignore[no-untyped-call]
+
+    def answer(self, name: str, request: Request, memory: Memory, since: torch.cuda.Event) -> tuple[Answer, float]:
+        """A silo's answer, complete on the device, and the seconds it took; `since`: when the request was there."""
+        begun = time.perf_counter()
+        home = torch.cuda.default_stream(self.stream.device)
+        with torch.cuda.stream(self.stream):
+            self.stream.wait_event(since)
+            answer = self.host.answer(name, request, memory)
+            for tensor in _tensors(list(answer)):
+                if tensor.is_cuda:
+                    tensor.record_stream(home)  # the server reads it there, and may let go of it before that is done
+            self.stream.synchronize()
+        return answer, time.perf_counter() - begun
+
+
+class Lanes(Simulation):
+    """Hands silos to whichever lane is free; yields the answers in name order.
+
+    Args:
+        plan: What every silo must know; on a GPU.
+        federation: Data and names.
+        count: How many silos are trained at once.
+        strict: Stop at the first silo that fails.
+        folder: Of the run.
+        say: Told once of what is slower than it could be.
+    """
+
+    def __init__(
+        self,
+        plan: Blueprint,
+        federation: Federation,
+        count: int,
+        *,
+        strict: bool = False,
+        folder: Path | None = None,
+        say: Callable[[str], object] = str,
+    ) -> None:
+        super().__init__(plan, (*federation.names, *federation.unseen_names), folder)
+        said: set[str] = set()
+
+        def once(text: str) -> None:
+            if text not in said:
+                said.add(text)
+                say(text)
+
+        self.say = once
+        first = Host(plan, federation, strict)
+        hosts = [first, *(Host(plan, first.data, strict) for _ in range(count - 1))]
+        why = why_made(plan.method)
+        if why:
+            once(f"steps are made one by one, not recorded: {why}")
+        for host in hosts:
+            host.measured = first.measured
+            host.recorder = None if why else Graphs(once)
+        self.lanes = [Lane(host) for host in hosts]
+        self.free: SimpleQueue[Lane] = SimpleQueue()
+        for lane in self.lanes:
+            self.free.put(lane)
+        self.threads = ThreadPoolExecutor(count, "lane")
+        self.draws: dict[str, bool] = {}  # kind of exchange -> whether silos draw from torch's own generators
+        everybody = (*federation.silos, *federation.unseen)
+        self.expected = Expected({silo.name: len(silo.train) or len(silo.test) for silo in everybody})
+
+    def ask(self, exchange: Exchange) -> Iterator[Reply]:
+        """Answers in name order. Silos that draw from torch's own generators, which threads share, go one by one."""
+        since = torch.cuda.current_stream().record_event()
+        kind, silos = exchange.kind, list(exchange.silos)
+        alone = 0
+        while alone < len(silos) and self.draws.get(kind, True):
+            yield self._reply(exchange, silos[alone], self._watched(exchange, silos[alone], since))
+            alone += 1
+        if alone == len(silos):
+            return
+        rest = silos[alone:]
+        before = _states()
+        hurry = order(rest, self.expected.of(kind, rest), len(self.lanes))
+        answers = {name: self.threads.submit(self._answer, exchange, name, since) for name in hurry}
+        try:
+            for name in rest:
+                yield self._reply(exchange, name, answers.pop(name).result())
+        finally:
+            _end(list(answers.values()))
+        if _states() != before:
+            raise FairsiloError(
+                f"silos drew from torch's own random numbers in an exchange of kind {kind} where the first had not; "
+                "set engine.lanes=1"
+            )
+
+    def _reply(self, exchange: Exchange, name: str, found: tuple[Answer, float]) -> Reply:
+        answer, seconds = found
+        self.accept(name, exchange.request(name), answer)
+        self.expected.note(exchange.kind, name, seconds)
+        return Reply(name, answer.message, seconds, exchange.number)
+
+    def _answer(self, exchange: Exchange, name: str, since: torch.cuda.Event) -> tuple[Answer, float]:
+        lane = self.free.get()
+        lane.host.ambient = lambda *_: nullcontext()
+        try:
+            return lane.answer(name, exchange.request(name), self.stores[name].memory, since)
+        finally:
+            self.free.put(lane)
+
+    def _watched(self, exchange: Exchange, name: str, since: torch.cuda.Event) -> tuple[Answer, float]:
+        """An answer by itself, from which it is learned whether silos draw."""
+        lane, drew = self.lanes[0], [False]
+
+        @contextmanager
+        def watching(seed: int, *purpose: object) -> Iterator[None]:
+            with streams.ambient(seed, *purpose):
+                before = _states()
+                yield
+                drew[0] = _states() != before
+
+        lane.host.ambient = watching
+        found = lane.answer(name, exchange.request(name), self.stores[name].memory, since)
+        if isinstance(found[0].message, Message):  # one that failed tells nothing
+            self.draws[exchange.kind] = self.draws.get(exchange.kind, False) or drew[0]
+        if drew[0] and len(self.lanes) > 1:
+            self.say(
+                f"silos {exchange.kind} one after the other: they draw from torch's own generators (as dropout does)"
+            )
+        return found
+
+    def close(self) -> None:
+        self.threads.shutdown()
+
+
+def why_made(method: Method) -> str:
+    """Why the steps of a method cannot be recorded; empty where they can."""
+    for part in method.parts:
+        if "made-steps" in part.does:
+            return f"those of {part.name} cannot be"
+        if type(part).__module__.partition(".")[0] != OWN and not part.recordable:
+            return f"{part.name} does not say that they can be (`recordable`)"
+    return ""
+
+
+def _states() -> list[Any]:
+    """Where torch's own generators are."""
+    gpus = [(one.initial_seed(), one.get_offset()) for one in torch.cuda.default_generators]
+    return [bytes(torch.get_rng_state().numpy()), *gpus]
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Message):
+        yield from value.tensors.values()
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _tensors(one)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _tensors(one)
+
+
+def _end(answers: list[Future[tuple[Answer, float]]]) -> None:
+    """The caller gave up: nothing of what is under way may go on."""
+    for one in answers:
+        one.cancel()
+    for one in answers:
+        if not one.cancelled():
+            one.exception()
