@@ -20,7 +20,7 @@ test: $(READY) style
 
 # what `make test` leaves out of the laws, and tests marked slow
 rest: $(READY)
-	$(BIN)/python -m pytest -n 2 --rest
+	$(BIN)/python -m pytest -n 2 --dist worksteal --rest
 
 # every law on every entry of the catalogue
 test-all: test rest

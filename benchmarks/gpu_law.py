@@ -36,7 +36,7 @@ def compared(how: str) -> tuple[float, str]:
     plain, _ = tiny.run(how, people, TRAINING)
     recorded, _ = tiny.run(how, people, TRAINING, engine=engine)
     seconds = time.perf_counter() - begun
-    captured = sum(lane.host.recorder.captured for lane in lanes[0].lanes if lane.host.recorder)
+    captured = sum(recorder.captured for recorder in lanes[0].recorders)
     one, other = plain.vector.double(), recorded.vector.double()
     largest = float((one - other).abs().max() / one.abs().max()) if len(one) else 0.0
     for before, after in zip(plain.rows, recorded.rows, strict=True):

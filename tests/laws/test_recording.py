@@ -12,8 +12,8 @@ import tiny
 from fairsilo.core import vectors
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
+from fairsilo.engine.lanes import Lanes
 from fairsilo.engine.resident import Resident
-from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import QuorumError
 from tape import OnTape
 
@@ -21,25 +21,27 @@ TRAINING = dataclasses.replace(tiny.TRAINING, rounds=3)
 NOT_YET = {  # method -> what its step does that no recording can: such a method's steps are simply made
     "clip-zero-shot": "trains nothing",
     "dp-sgd": "has batches of random sizes",
-    "pfedme": "has a loop of its own",
 }
 
 
-class Recording(Sequential):
-    """One after the other, from the second step of a kind on by tape."""
-
-    def __init__(self, plan: Blueprint, people: Federation) -> None:
-        super().__init__(plan, people)
-        self.host.recorder = self.tape = OnTape()
-        self.host.data = Resident(people, torch.device("cpu"), room=1 << 30)
+def recording(plan: Blueprint, people: Federation) -> Lanes:
+    """Two silos at a time, from the third step of a kind on by tape."""
+    engine = Lanes(plan, people, 2, recordings=OnTape)
+    data = Resident(people, torch.device("cpu"), room=1 << 30)
+    for lane in engine.lanes:
+        lane.host.data = data
+    return engine
 
 
 def same(how: str, people: Federation) -> bool:
-    """Whether the numbers are those of a run without recordings, and steps were replayed."""
+    """Whether the numbers are those of silos one after the other without recordings, and steps were replayed."""
     made, _ = tiny.run(how, people, TRAINING)
-    replayed, loop = tiny.run(how, people, TRAINING, engine=Recording)
-    tape: OnTape = loop.engine.tape  # type: ignore[attr-defined]
-    return replayed.rows == made.rows and tape.replayed > tape.recorded > 0
+    replayed, loop = tiny.run(how, people, TRAINING, engine=recording)
+    engine = loop.engine
+    assert isinstance(engine, Lanes)
+    engine.close()
+    tapes = [tape for tape in engine.recorders if isinstance(tape, OnTape)]
+    return replayed.rows == made.rows and sum(tape.replayed for tape in tapes) > sum(tape.recorded for tape in tapes)
 
 
 @pytest.mark.parametrize("how", tiny.ALL)

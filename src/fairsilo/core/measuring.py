@@ -50,14 +50,27 @@ def tallied(silo: Silo, split: str, groups: Grouped | None = None) -> Tensor:
     silo.model.eval()
     total: Tensor | None = None
     for batch in silo.evaluation_batches(silo.data.split(split)):
-        prediction = predicted(silo, batch)
-        tally = silo.task.tally(prediction, batch.targets)
-        total = tally if total is None else total + tally
-        if groups is not None:
+        if groups is None:
+            tally = _tally(silo, batch)
+        else:
+            prediction = predicted(silo, batch)
+            tally = silo.task.tally(prediction, batch.targets)
             groups.add(silo.task, prediction, batch.targets, batch.indices)
+        total = tally.clone() if total is None else total + tally
     if total is None:
         raise ValueError(f"silo {silo.name!r} has no {split} samples to measure a model on")
     return total
+
+
+def _tally(silo: Silo, batch: Batch) -> Tensor:
+    """The tally of a batch; replayed where it can be. What a part changes of inputs may be a silo's own matter."""
+
+    def made(some: Batch) -> Tensor:
+        return silo.task.tally(predicted(silo, some), some.targets)
+
+    if silo.recorder is None or silo.method.hooks("inputs"):
+        return made(batch)
+    return silo.recorder.taken(("tally", id(silo.model)), batch, made)
 
 
 def report(silo: Silo, message: Message, model: str) -> dict[str, Measure]:

@@ -40,10 +40,17 @@ class Recordings:
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[object, ...], _Kind] = {}
+        self.failed: Callable[[Exception], object] = str  # told of what could not be recorded
 
     def record(self, step: Callable[[], Tensor]) -> Recorded | None:
         """Make a step and keep how; None where that cannot be done, and then it was not made."""
         raise NotImplementedError
+
+    def forget(self) -> None:
+        """Record anew what was recorded; what could not be is not tried again."""
+        for known in self._kinds.values():
+            if known.recorded is not None:
+                known.made, known.recorded = 1, None
 
     def taken(self, kind: tuple[object, ...], given: Any, step: Callable[[Any], Tensor]) -> Tensor:
         """A step on a batch, or on several; returns its result, which the next step of the kind overwrites.
@@ -62,14 +69,15 @@ class Recordings:
         if known.made == 2:
             own = _copied(given)
             known.buffers = list(_tensors(own))
-            known.recorded = self.record(lambda: step(own))
-            return step(given) if known.recorded is None else known.recorded.result
-        if known.recorded is None:
+            known.recorded = first = self.record(lambda: step(own))
+            return step(given) if first is None else first.result
+        recorded = known.recorded  # another thread may have it forgotten meanwhile
+        if recorded is None:
             return step(given)
         for mine, theirs in zip(known.buffers, tensors, strict=True):
             mine.copy_(theirs)
-        known.recorded.again()
-        return known.recorded.result
+        recorded.again()
+        return recorded.result
 
 
 def _each(given: Given | tuple[Given, ...]) -> tuple[Given, ...]:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from fairsilo.core.groups import Columns, Grouped, keys, labels_of
 from fairsilo.core.messages import Message
-from fairsilo.core.output import as_output
 from fairsilo.core.roster import Roster
 from fairsilo.core.samples import Split
 from fairsilo.core.server import Server
@@ -41,7 +40,7 @@ class Groups:
         model.eval()
         inputs, targets = sample.take([0])
         with torch.no_grad():
-            prediction = as_output(model.module(inputs_for(model, inputs))).prediction
+            prediction = model.forward(inputs_for(model, inputs)).prediction
         return cls(columns, len(plan.task.tally(prediction, targets.to(plan.device))))
 
 

@@ -36,29 +36,22 @@ OWN = "fairsilo"  # the package whose parts the law of recordings tries
 
 
 class Graphs(Recordings):
-    """Steps as CUDA graphs; what cannot be captured is made as it is, and said once."""
+    """Steps as CUDA graphs; what cannot be captured is made as it is."""
 
     capturing = threading.Lock()  # two at once would allocate into each other's memory
 
-    def __init__(self, say: Callable[[str], object]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.say = say
         self.pool = torch.cuda.graph_pool_handle()
         self.captured = 0
-        self.useless = False
 
     def record(self, step: Callable[[], Tensor]) -> Recorded | None:
-        if self.useless:
-            return None
         graph = torch.cuda.CUDAGraph()
         try:
             with self.capturing, _no_collection():
                 result = self._capture(graph, step)
         except RuntimeError as problem:
-            self.say(f"steps are made one by one: a GPU cannot record them ({reason_of(problem).splitlines()[0]})")
-            self.useless = True
-            for one in torch.cuda.default_generators:  # they would still count as part of the capture
-                one.graphsafe_set_state(one.clone_state())
+            self.failed(problem)
             return None
         self.captured += 1
         graph.replay()
@@ -89,16 +82,22 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+Since = torch.cuda.Event | None  # when all that the server sent was there
+
+
 class Lane:
-    """One network, and the stream its kernels are on."""
+    """One network, and the stream its kernels are on; on a CPU, for tests, there is none."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
-        self.stream = torch.cuda.Stream(host.model.parameters.device)  # type: ignore[no-untyped-call]
+        device = host.model.parameters.device
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
-    def answer(self, name: str, request: Request, memory: Memory, since: torch.cuda.Event) -> tuple[Answer, float]:
-        """A silo's answer, complete on the device, and the seconds it took; `since`: when the request was there."""
+    def answer(self, name: str, request: Request, memory: Memory, since: Since) -> tuple[Answer, float]:
+        """A silo's answer, complete on the device, and the seconds it took."""
         begun = time.perf_counter()
+        if self.stream is None or since is None:
+            return self.host.answer(name, request, memory), time.perf_counter() - begun
         home = torch.cuda.default_stream(self.stream.device)
         with torch.cuda.stream(self.stream):
             self.stream.wait_event(since)
@@ -120,6 +119,7 @@ class Lanes(Simulation):
         strict: Stop at the first silo that fails.
         folder: Of the run.
         say: Told once of what is slower than it could be.
+        recordings: How steps are recorded on this device.
     """
 
     def __init__(
@@ -131,6 +131,7 @@ class Lanes(Simulation):
         strict: bool = False,
         folder: Path | None = None,
         say: Callable[[str], object] = str,
+        recordings: Callable[[], Recordings] = Graphs,
     ) -> None:
         super().__init__(plan, (*federation.names, *federation.unseen_names), folder)
         said: set[str] = set()
@@ -141,6 +142,7 @@ class Lanes(Simulation):
                 say(text)
 
         self.say = once
+        self.recorders: list[Recordings] = []
         first = Host(plan, federation, strict)
         hosts = [first, *(Host(plan, first.data, strict) for _ in range(count - 1))]
         why = why_made(plan.method)
@@ -148,7 +150,10 @@ class Lanes(Simulation):
             once(f"steps are made one by one, not recorded: {why}")
         for host in hosts:
             host.measured = first.measured
-            host.recorder = None if why else Graphs(once)
+            if not why:
+                host.recorder = recorder = recordings()
+                recorder.failed = self._failed
+                self.recorders.append(recorder)
         self.lanes = [Lane(host) for host in hosts]
         self.free: SimpleQueue[Lane] = SimpleQueue()
         for lane in self.lanes:
@@ -160,7 +165,7 @@ class Lanes(Simulation):
 
     def ask(self, exchange: Exchange) -> Iterator[Reply]:
         """Answers in name order. Silos that draw from torch's own generators, which threads share, go one by one."""
-        since = torch.cuda.current_stream().record_event()
+        since = torch.cuda.current_stream().record_event() if self.lanes[0].stream else None
         kind, silos = exchange.kind, list(exchange.silos)
         alone = 0
         while alone < len(silos) and self.draws.get(kind, True):
@@ -189,7 +194,7 @@ class Lanes(Simulation):
         self.expected.note(exchange.kind, name, seconds)
         return Reply(name, answer.message, seconds, exchange.number)
 
-    def _answer(self, exchange: Exchange, name: str, since: torch.cuda.Event) -> tuple[Answer, float]:
+    def _answer(self, exchange: Exchange, name: str, since: Since) -> tuple[Answer, float]:
         lane = self.free.get()
         lane.host.ambient = lambda *_: nullcontext()
         try:
@@ -197,7 +202,7 @@ class Lanes(Simulation):
         finally:
             self.free.put(lane)
 
-    def _watched(self, exchange: Exchange, name: str, since: torch.cuda.Event) -> tuple[Answer, float]:
+    def _watched(self, exchange: Exchange, name: str, since: Since) -> tuple[Answer, float]:
         """An answer by itself, from which it is learned whether silos draw."""
         lane, drew = self.lanes[0], [False]
 
@@ -217,6 +222,17 @@ class Lanes(Simulation):
                 f"silos {exchange.kind} one after the other: they draw from torch's own generators (as dropout does)"
             )
         return found
+
+    def _failed(self, problem: Exception) -> None:
+        """After a capture that failed torch's generators still count as part of it: they get states of their own, which
+        graphs that were captured before do not know."""
+        self.say(f"some steps are made one by one: a GPU cannot record them ({reason_of(problem).splitlines()[0]})")
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        for recorder in self.recorders:
+            recorder.forget()
+        for one in torch.cuda.default_generators:
+            one.graphsafe_set_state(one.clone_state())
 
     def close(self) -> None:
         self.threads.shutdown()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fairsilo.core.output import as_output
 from fairsilo.core.server import Server
 from fairsilo.core.silo import inputs_for
 
@@ -29,7 +28,7 @@ def tuned(server: Server, start: Tensor, purpose: str, epochs: int, rate: float,
             model.gradients.zero_()
             inputs, targets = data.take(chosen)
             inputs = inputs_for(model, inputs)
-            prediction = as_output(model.module(inputs)).prediction
+            prediction = model.forward(inputs).prediction
             server.task.loss(prediction, targets.to(inputs.device)).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     return model.read()

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from fairsilo.core.output import Output
 from fairsilo.errors import FairsiloError
+from fairsilo.models.attention import written_out
 from fairsilo.models.encoder_prompts import appended, context_after
 
 if TYPE_CHECKING:
@@ -72,8 +73,7 @@ def _loaded(kind: str, source: str) -> Any:
         "resnet": transformers.ResNetModel,
         "efficientnet": transformers.EfficientNetModel,
     }[kind]
-    # eager attention can be differentiated twice, which FedMix does
-    extra = {"add_pooling_layer": False, "attn_implementation": "eager"} if kind == "vit" else {}
+    extra = {"add_pooling_layer": False, "attn_implementation": written_out()} if kind == "vit" else {}
     try:
         # shapes that do not fit would be an error that points to a log, which is off; below they are named instead
         model, found = loader.from_pretrained(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fairsilo.core.output import Output
 from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
+from fairsilo.models.attention import written_out
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class ScratchVit(nn.Module):
             patch_size=patch,
             num_channels=channels,
         )
-        config._attn_implementation = "eager"  # which can be differentiated twice, as FedMix does
+        config._attn_implementation = written_out()
         self.body: Any = transformers.ViTModel(config, add_pooling_layer=False)
         self.head = nn.Linear(self.width, classes)
         self.size = size

@@ -19,6 +19,7 @@ from fairsilo.engine.lanes import Lanes
 from fairsilo.engine.processes import CannotTravelError, Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
+from fairsilo.runs.calibration import chosen
 
 LANES = 8  # silos at once on a GPU
 EngineMaker = Callable[[Blueprint, Federation, Path], Engine]
@@ -41,7 +42,11 @@ def engines(experiment: Experiment, silos: int, listener: Callback) -> Iterator[
         if kind == "lanes":
             options = {"strict": settings.strict, "folder": folder}
             return Lanes(plan, federation, min(settings.lanes or LANES, silos), say=say, **options)  # type: ignore[arg-type]
-        if kind == "processes":
+        engine = kind
+        if settings.name == "auto" and kind == "processes" and settings.workers is None and settings.timeout is None:
+            engine, why = chosen(plan, federation, workers, running=bool(pools))
+            say(why)
+        if engine == "processes":
             try:
                 if not pools:
                     pools.append(Pool(workers))

@@ -116,7 +116,7 @@ class Classify:
         return torch.cat(
             [
                 torch.stack([losses.sum(), counts.sum()]),
-                torch.bincount(targets * self.classes + answer, minlength=self.classes**2).double(),
+                counts_of(targets * self.classes + answer, self.classes**2),
                 calibration(shares.amax(1), answer == targets),
                 histograms(shares, targets),
             ]
@@ -191,11 +191,17 @@ def from_confusion(table: Tensor) -> dict[str, float]:
     return metrics
 
 
+def counts_of(places: Tensor, size: int, weights: Tensor | None = None) -> Tensor:
+    """How often each place comes, or the sum of the weights there, in float64. (`bincount` waits for a GPU.)"""
+    found = torch.zeros(size, dtype=torch.float64, device=places.device)
+    return found.index_add_(0, places, torch.ones_like(places).double() if weights is None else weights.double())
+
+
 def calibration(confidence: Tensor, right: Tensor) -> Tensor:
     """For each bin of confidence: samples, the sum of their confidence, right answers, squares of the difference."""
     place = (confidence * BINS).long().clamp(0, BINS - 1)
     counted = [torch.ones_like(confidence), confidence, right.double(), (confidence - right.double()).square()]
-    return torch.cat([torch.bincount(place, one, minlength=BINS).double() for one in counted])
+    return torch.cat([counts_of(place, BINS, one) for one in counted])
 
 
 def calibration_error(sums: Tensor) -> tuple[float, float | None]:
@@ -209,9 +215,9 @@ def histograms(shares: Tensor, targets: Tensor) -> Tensor:
     """How often each class gets each score, from samples of other classes and from its own."""
     classes = shares.shape[1]
     place = (shares * STEPS).long().clamp(0, STEPS - 1)
-    own = F.one_hot(targets, classes)
+    own = torch.arange(classes, device=shares.device) == targets[:, None]
     rows = 2 * torch.arange(classes, device=shares.device) + own
-    return torch.bincount((rows * STEPS + place).flatten(), minlength=2 * classes * STEPS).double()
+    return counts_of((rows * STEPS + place).flatten(), 2 * classes * STEPS)
 
 
 def areas_under_curves(counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:

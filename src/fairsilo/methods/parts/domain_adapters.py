@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from fairsilo.config import TrainSettings
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.messages import MODEL, Message
-from fairsilo.core.output import as_output
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo, inputs_for
@@ -125,7 +124,7 @@ class DomainAdapters(Part):
         client = None
         if self.kd:
             images = training.server.synthetic[name].take(chosen)[0]
-            client = as_output(copy.module(inputs_for(copy, images))).prediction
+            client = copy.forward(inputs_for(copy, images)).prediction
         alpha = scores[name][chosen] if self.quality and name in scores else torch.ones(len(chosen))
         beta, own = training.bank.attend(phi) if self.cross else None, training.server.names.index(name)
         return server_losses(phi, beta, own, labels, client, alpha, self.lam, self.margin, self.reduction).total

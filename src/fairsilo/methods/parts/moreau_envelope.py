@@ -3,21 +3,35 @@ to the silo's copy of the shared model; that copy then takes a step towards it, 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from fairsilo.config import TrainSettings
-from fairsilo.core.local import gradient
+from fairsilo.core.local import follow, gradient
 from fairsilo.core.part import About, Part
 from fairsilo.core.rates import require_one_rate
 from fairsilo.core.server import Server
-from fairsilo.core.silo import Silo
+from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
 from fairsilo.methods.requirements import require_new_optimizer
+
+
+@dataclass(frozen=True)
+class _Towards:
+    """The step of the shared model's copy towards the personal one."""
+
+    shared: Tensor
+    personal: Tensor
+    rate: float
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self.shared.sub_(self.rate * (self.shared - self.personal))
 
 
 @dataclass(frozen=True)
@@ -61,23 +75,24 @@ class MoreauEnvelope(Part):
                 raise FairsiloError(f"{self.name}: lam * {key} is {self.lam * rate:g}; from 2 on its steps diverge")
 
     def train(self, silo: Silo) -> Tensor:
-        theta, shared = silo.parameters, silo.start_parameters.clone()
-        total = torch.zeros((), dtype=torch.float64, device=silo.device)
-        silo.model.train()
-        for batch in silo.batches():
+        theta, shared = silo.parameters, silo.hold(f"{self.name}.shared", silo.start_parameters.clone())
+
+        def step(silo: Silo, batch: Batch) -> Tensor:
             for _ in range(self.inner_steps):
                 loss = gradient(silo, batch)
                 with torch.no_grad():
                     pull = self.lam * (theta - shared) + self.mu * theta
                     theta.sub_(silo.model.gradients + pull, alpha=self.inner_lr or silo.training.lr)
-            with torch.no_grad():
-                shared -= self.lam * silo.training.lr * (shared - theta)
-            total += loss
-            silo.steps += 1
+            return loss
+
+        loss = follow(silo, _Towards(shared, theta, self.lam * silo.training.lr), silo.drawn(), step)
         silo.scratch[self.name] = silo.model.read()
         with torch.no_grad():
             theta.copy_(shared)
-        return total / max(silo.steps, 1)
+        return loss
+
+    def phase(self, silo: Silo, step: int) -> Hashable:
+        return silo.training.lr  # a number in its steps
 
     def personal(self, silo: Silo, vector: Tensor) -> Tensor:
         model: Tensor = silo.scratch[self.name]

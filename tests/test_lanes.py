@@ -1,0 +1,230 @@
+"""Silos in threads, each lane with a network of its own. On a CPU a tape stands for a GPU's graphs (tests/tape.py).
+
+What only a GPU can show is in benchmarks/gpu_law.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tiny
+from fairsilo.core import streams, vectors
+from fairsilo.core.messages import MODEL, Exchange, Message
+from fairsilo.core.output import Output
+from fairsilo.core.part import Part
+from fairsilo.core.recording import Recorded
+from fairsilo.core.round import open_round
+from fairsilo.core.silo import Batch, Memory, Silo
+from fairsilo.data.federation import Federation
+from fairsilo.engine.blueprint import Blueprint
+from fairsilo.engine.host import Host
+from fairsilo.engine.lanes import Lanes, why_made
+from fairsilo.engine.loop import Loop
+from fairsilo.engine.resident import Resident
+from fairsilo.errors import FairsiloError
+from fairsilo.methods.text import method
+from fairsilo.models.encoder_prompts import appended
+from tape import OnTape
+
+TRAINING = dataclasses.replace(tiny.TRAINING, rounds=2)
+
+
+class Making:
+    """Makes lanes, and keeps the last ones and what they said."""
+
+    def __init__(self, recordings: Callable[[], Any] = OnTape, **options: Any) -> None:
+        self.recordings, self.options = recordings, options
+        self.said: list[str] = []
+        self.engine: Lanes | None = None
+
+    def __call__(self, plan: Blueprint, people: Federation) -> Lanes:
+        self.engine = Lanes(plan, people, 2, recordings=self.recordings, say=self.said.append, **self.options)
+        data = Resident(people, torch.device("cpu"), room=1 << 30)
+        for lane in self.engine.lanes:
+            lane.host.data = data
+        return self.engine
+
+
+@pytest.fixture(autouse=True)
+def recording_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "RECORDING", {"cpu", "cuda"})
+
+
+def rows_of(how: Any, people: Federation, making: Making | None = None) -> list[dict[str, Any]]:
+    history, loop = tiny.run(how, people, TRAINING, engine=making)
+    loop.engine.close()
+    return history.rows
+
+
+def with_part(part: Part) -> Any:
+    return method("fedavg") | part
+
+
+# ------------------------------------------------------------------------------------------------------ random numbers
+@dataclass(frozen=True)
+class Noise(Part):
+    """Draws from torch's own generator in every step, at the silos that it is for."""
+
+    name = "noise"
+    silos: str = "abc"
+
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        return loss * (1 + torch.rand(())) if silo.name in self.silos else loss
+
+
+def test_silos_that_draw_from_torchs_own_generator_go_one_by_one(people: Federation) -> None:
+    making = Making()
+    assert rows_of(with_part(Noise()), people, making) == rows_of(with_part(Noise()), people)
+    assert [text for text in making.said if "train one after the other" in text]
+
+
+def test_a_silo_that_draws_where_the_first_did_not_is_refused(people: Federation) -> None:
+    with pytest.raises(FairsiloError, match=r"drew from torch's own random numbers .* set engine\.lanes=1"):
+        rows_of(with_part(Noise("c")), people, Making())
+
+
+def test_one_thread_at_a_time_has_torchs_generator() -> None:
+    """Networks that silos build while others train begin with the same weights as alone."""
+    found: dict[int, Tensor] = {}
+    barrier = threading.Barrier(2)
+
+    def build(number: int) -> None:
+        barrier.wait()
+        for _ in range(50):
+            with streams.ambient(number, "weights"):
+                found[number] = torch.cat([torch.rand(1) for _ in range(20)])
+
+    threads = [threading.Thread(target=build, args=(number,)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in (1, 2):
+        with streams.ambient(number, "weights"):
+            assert torch.equal(found[number], torch.cat([torch.rand(1) for _ in range(20)]))
+
+
+# ---------------------------------------------------------------------------------------------- what cannot be recorded
+@dataclass(frozen=True)
+class Elsewhere(Part):
+    """Of another package, as far as the engine can see: it counts steps in Python, which no recording would."""
+
+    name = "elsewhere"
+
+    def begin(self, silo: Silo) -> None:
+        silo.scratch["counted"] = 0
+
+    def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
+        silo.scratch["counted"] += 1
+        return loss * silo.scratch["counted"]
+
+
+@dataclass(frozen=True)
+class Recordable(Elsewhere):
+    recordable = True
+
+
+def test_steps_of_another_packages_part_are_made_unless_it_says_that_they_can_be_recorded(people: Federation) -> None:
+    making = Making()
+    assert rows_of(with_part(Elsewhere()), people, making) == rows_of(with_part(Elsewhere()), people)
+    assert making.said == [
+        "steps are made one by one, not recorded: elsewhere does not say that they can be (`recordable`)"
+    ]
+    assert rows_of(with_part(Recordable()), people, making) != rows_of(with_part(Recordable()), people)
+
+
+def test_which_methods_steps_are_made() -> None:
+    assert why_made(method("grace | fedbn")) == ""
+    assert "dp-sgd" in why_made(method("dp-sgd"))
+
+
+class Refusing(OnTape):
+    """A device that cannot record the second step that it is given, and can all others."""
+
+    tried = 0
+
+    def record(self, step: Callable[[], Tensor]) -> Recorded | None:
+        Refusing.tried += 1
+        if Refusing.tried == 2:
+            self.failed(RuntimeError("operation not permitted"))
+            return None
+        return super().record(step)
+
+
+def test_a_step_that_cannot_be_recorded_is_made_and_others_are_recorded_anew(people: Federation) -> None:
+    making = Making(Refusing)
+    assert rows_of("fedavg", people, making) == rows_of("fedavg", people)
+    assert len(making.said) == 1
+    assert "some steps are made one by one" in making.said[0]
+    assert "operation not permitted" in making.said[0]
+    assert Refusing.tried > 2
+
+
+# ------------------------------------------------------------------------------------------------------------- failures
+@dataclass(frozen=True)
+class Fails(Part):
+    name = "fails"
+
+    def begin(self, silo: Silo) -> None:
+        if silo.name == "b":
+            raise ValueError("no data today")
+
+
+def test_a_silo_that_fails_is_named_and_the_others_go_on(people: Federation) -> None:
+    history, loop = tiny.run(with_part(Fails()), people, TRAINING, engine=Making())
+    loop.engine.close()
+    assert [failed["silo"] for record in history.rounds for failed in record["failures"]] == ["b", "b"]
+    with pytest.raises(ValueError, match="no data today"):
+        rows_of(with_part(Fails()), people, Making(strict=True))
+
+
+def test_a_caller_that_gives_up_leaves_nothing_under_way(people: Federation) -> None:
+    plan = tiny.plan("fedavg", TRAINING)
+    engine = Making()(plan, people)
+    loop = Loop(plan, people.roster, engine)
+    loop.server.round = 1
+    messages = open_round(loop.server, people.names, {})
+    for _ in range(2):  # the first time silos go one by one
+        replies = engine.ask(Exchange("train", 1, messages))
+        assert next(iter(replies)).silo == "a"
+        replies.close()  # type: ignore[attr-defined]
+        assert engine.free.qsize() == 2
+    answers = list(engine.ask(Exchange("train", 1, messages)))
+    assert [reply.silo for reply in answers] == ["a", "b", "c"]
+    alone = Host(plan, people).answer("b", Exchange("train", 1, messages).request("b"), Memory())
+    assert isinstance(alone.message, Message)
+    answer = answers[1].answer
+    assert isinstance(answer, Message)
+    assert torch.equal(alone.message.tensors[MODEL], answer.tensors[MODEL])
+    engine.close()
+
+
+# -------------------------------------------------------------------------------------------------------------- prompts
+def test_prompts_inside_a_shared_encoder_belong_to_their_thread() -> None:
+    shared, barrier = nn.Identity(), threading.Barrier(2)
+    found: dict[int, list[float]] = {}
+
+    def run(number: int) -> None:
+        prompt = torch.full((1, 1), float(number))
+        for _ in range(100):
+            barrier.wait()
+            with appended(shared, prompt):
+                barrier.wait()
+                found.setdefault(number, []).append(float(shared(torch.zeros(1, 1, 1))[0, -1]))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(found[1]) == {1.0}
+    assert set(found[2]) == {2.0}
+    assert shared(torch.zeros(1, 1, 1)).shape == (1, 1, 1)
