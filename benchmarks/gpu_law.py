@@ -41,7 +41,8 @@ def compared(how: str) -> tuple[float, str]:
     largest = float((one - other).abs().max() / one.abs().max()) if len(one) else 0.0
     for before, after in zip(plain.rows, recorded.rows, strict=True):
         largest = max(largest, abs(before["loss"] - after["loss"]) / max(abs(before["loss"]), 1e-12))
-    words = "bit by bit" if plain.rows == recorded.rows and torch.equal(one, other) else f"{largest:.1e}"
+    same = plain.rows == recorded.rows and torch.equal(one, other)
+    largest, words = (0.0, "bit by bit") if same else (largest, f"{largest:.1e}")
     lanes[0].close()
     return largest, f"{how:45s} {words:12s} {captured:3d} captured {seconds:5.1f} s  {'; '.join(dict.fromkeys(said))}"
 

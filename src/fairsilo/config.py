@@ -240,7 +240,7 @@ class EvaluateSettings:
 class EngineSettings:
     name: str = setting("auto", "where silos run", choices=("auto", "sequential", "processes", "lanes"))
     workers: int | None = setting(None, "worker processes; by default one per core", low=1)
-    lanes: int | None = setting(None, "silos that train at once on a GPU (lanes); by default up to 8", low=1)
+    lanes: int | None = setting(None, "silos that train at once on a GPU (lanes); by default up to 4", low=1)
     keep_features: bool = setting(True, "run a frozen backbone once over each silo's data and keep what it gives")
     features_limit: float = setting(2.0, "GiB of kept features in memory; the rest lies in files", low=0)
     preset: str = setting(

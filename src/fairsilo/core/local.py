@@ -100,7 +100,7 @@ def follow(
         return loss
 
     phases, pooled = silo.method.hooks("phase"), isinstance(silo.data.train.storage, Pooled)
-    kind: tuple[object, ...] = (getattr(step, "__qualname__", step), *_addresses(optimizer))
+    kind: tuple[object, ...] = (getattr(step, "__qualname__", step), *_addresses(optimizer), *_held(silo))
     for number, given in enumerate(batches):
         now: list[object] = [phase(silo, number) for phase in phases]
         if silo.recorder is None:
@@ -108,7 +108,7 @@ def follow(
         else:
             # samples at an address of this silo's own are read before the step
             ready = silo.made(given) if isinstance(given, Planned) and not pooled else given
-            silo.recorder.taken((*kind, *now, *_held(silo)), ready, whole)
+            silo.recorder.taken((kind, *now), ready, whole)
         silo.steps += 1
     return total / max(silo.steps - before, 1)
 

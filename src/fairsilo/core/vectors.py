@@ -308,6 +308,13 @@ class FlatModel:
 _BLOCK = 1 << 17  # columns at a time: 20 rows of it stay in the cache
 
 
+def blocks(row: Tensor) -> Iterator[slice]:
+    """Columns at a time, for what is computed over the rows of a matrix; a GPU takes all of them at once."""
+    width = _BLOCK if row.device.type == "cpu" else max(len(row), 1)
+    for start in range(0, len(row), width):
+        yield slice(start, start + width)
+
+
 def weighted_mean(rows: Tensor, weights: Tensor) -> Tensor:
     """sum_i weights_i rows_i over the rows of a matrix, in the rows' own precision."""
     coefficients = weights.to(rows.device, rows.dtype)
@@ -316,8 +323,7 @@ def weighted_mean(rows: Tensor, weights: Tensor) -> Tensor:
     # numpy's matrix-vector product runs at twice the bandwidth of torch's on ARM, and as fast elsewhere
     matrix, factors = rows.detach().numpy(), coefficients.numpy()
     result = rows.new_empty(rows.shape[1])
-    for start in range(0, rows.shape[1], _BLOCK):
-        block = slice(start, start + _BLOCK)
+    for block in blocks(result):
         np.matmul(factors, matrix[:, block], out=result.numpy()[block])
     return result
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -18,8 +18,11 @@ class Engine(Protocol):
         """Send each silo its message; yield the replies in name order."""
         ...
 
-    def commit(self, round_: int) -> None:
-        """Every silo keeps its state after this round. The server's checkpoint of the round follows."""
+    def commit(self, round_: int) -> Callable[[], None] | None:
+        """Every silo keeps its state after this round. The server's checkpoint of the round follows.
+
+        Where the state is in memory for the moment, what is returned writes it, while the next round may go on.
+        """
         ...
 
     def restore(self, round_: int) -> None:

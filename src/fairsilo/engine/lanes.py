@@ -10,12 +10,12 @@ from __future__ import annotations
 import gc
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -51,6 +51,7 @@ class Graphs(Recordings):
             with self.capturing, _no_collection():
                 result = self._capture(graph, step)
         except RuntimeError as problem:
+            self.pool = torch.cuda.graph_pool_handle()  # the other one still counts as recorded to
             self.failed(problem)
             return None
         self.captured += 1
@@ -83,13 +84,18 @@ def _no_collection() -> Iterator[None]:
 
 
 Since = torch.cuda.Event | None  # when all that the server sent was there
+Promised: TypeAlias = "Future[tuple[Answer, float]]"  # an answer, and the seconds that it took
 
 
 class Lane:
-    """One network, and the stream its kernels are on; on a CPU, for tests, there is none."""
+    """One network, the stream its kernels are on (on a CPU, for tests, there is none), and the thread that serves it.
+
+    It is always the same thread: the libraries of a GPU set themselves up for each, which a capture does not survive.
+    """
 
     def __init__(self, host: Host) -> None:
         self.host = host
+        self.thread = ThreadPoolExecutor(1, "lane")
         device = host.model.parameters.device
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
 
@@ -155,10 +161,6 @@ class Lanes(Simulation):
                 recorder.failed = self._failed
                 self.recorders.append(recorder)
         self.lanes = [Lane(host) for host in hosts]
-        self.free: SimpleQueue[Lane] = SimpleQueue()
-        for lane in self.lanes:
-            self.free.put(lane)
-        self.threads = ThreadPoolExecutor(count, "lane")
         self.draws: dict[str, bool] = {}  # kind of exchange -> whether silos draw from torch's own generators
         everybody = (*federation.silos, *federation.unseen)
         self.expected = Expected({silo.name: len(silo.train) or len(silo.test) for silo in everybody})
@@ -167,40 +169,49 @@ class Lanes(Simulation):
         """Answers in name order. Silos that draw from torch's own generators, which threads share, go one by one."""
         since = torch.cuda.current_stream().record_event() if self.lanes[0].stream else None
         kind, silos = exchange.kind, list(exchange.silos)
-        alone = 0
-        while alone < len(silos) and self.draws.get(kind, True):
-            yield self._reply(exchange, silos[alone], self._watched(exchange, silos[alone], since))
-            alone += 1
-        if alone == len(silos):
+        while silos and self.draws.get(kind, True):
+            yield self._reply(exchange, silos[0], self._watched(exchange, silos[0], since))
+            del silos[0]
+        if not silos:
             return
-        rest = silos[alone:]
         before = _states()
-        hurry = order(rest, self.expected.of(kind, rest), len(self.lanes))
-        answers = {name: self.threads.submit(self._answer, exchange, name, since) for name in hurry}
+        answers: dict[str, Promised] = {name: Future() for name in silos}
+        hurry = order(silos, self.expected.of(kind, silos), len(self.lanes))
+        waiting = deque((name, answers[name]) for name in hurry)
+        under_way = [lane.thread.submit(self._serve, lane, exchange, since, waiting) for lane in self.lanes]
         try:
-            for name in rest:
+            for name in silos:
                 yield self._reply(exchange, name, answers.pop(name).result())
         finally:
-            _end(list(answers.values()))
+            waiting.clear()  # where the caller gave up
+            for one in under_way:
+                one.result()
         if _states() != before:
             raise FairsiloError(
                 f"silos drew from torch's own random numbers in an exchange of kind {kind} where the first had not; "
                 "set engine.lanes=1"
             )
 
+    def _serve(self, lane: Lane, exchange: Exchange, since: Since, waiting: deque[tuple[str, Promised]]) -> None:
+        """In a lane's own thread: answer for one silo after another while some wait."""
+        lane.host.ambient = lambda *_: nullcontext()
+        while True:
+            try:
+                name, promised = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                found = lane.answer(name, exchange.request(name), self.stores[name].memory, since)
+            except BaseException as problem:  # noqa: BLE001 - raised where the answer is taken
+                promised.set_exception(problem)
+            else:
+                promised.set_result(found)
+
     def _reply(self, exchange: Exchange, name: str, found: tuple[Answer, float]) -> Reply:
         answer, seconds = found
         self.accept(name, exchange.request(name), answer)
         self.expected.note(exchange.kind, name, seconds)
         return Reply(name, answer.message, seconds, exchange.number)
-
-    def _answer(self, exchange: Exchange, name: str, since: Since) -> tuple[Answer, float]:
-        lane = self.free.get()
-        lane.host.ambient = lambda *_: nullcontext()
-        try:
-            return lane.answer(name, exchange.request(name), self.stores[name].memory, since)
-        finally:
-            self.free.put(lane)
 
     def _watched(self, exchange: Exchange, name: str, since: Since) -> tuple[Answer, float]:
         """An answer by itself, from which it is learned whether silos draw."""
@@ -214,13 +225,13 @@ class Lanes(Simulation):
                 drew[0] = _states() != before
 
         lane.host.ambient = watching
-        found = lane.answer(name, exchange.request(name), self.stores[name].memory, since)
+        request, memory = exchange.request(name), self.stores[name].memory
+        found = lane.thread.submit(lane.answer, name, request, memory, since).result()
         if isinstance(found[0].message, Message):  # one that failed tells nothing
             self.draws[exchange.kind] = self.draws.get(exchange.kind, False) or drew[0]
         if drew[0] and len(self.lanes) > 1:
-            self.say(
-                f"silos {exchange.kind} one after the other: they draw from torch's own generators (as dropout does)"
-            )
+            why = "they draw from torch's own generators (as dropout does)"
+            self.say(f"silos {exchange.kind} one after the other: {why}")
         return found
 
     def _failed(self, problem: Exception) -> None:
@@ -235,7 +246,8 @@ class Lanes(Simulation):
             one.graphsafe_set_state(one.clone_state())
 
     def close(self) -> None:
-        self.threads.shutdown()
+        for lane in self.lanes:
+            lane.thread.shutdown()
 
 
 def why_made(method: Method) -> str:
@@ -265,12 +277,3 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, list | tuple):
         for one in value:
             yield from _tensors(one)
-
-
-def _end(answers: list[Future[tuple[Answer, float]]]) -> None:
-    """The caller gave up: nothing of what is under way may go on."""
-    for one in answers:
-        one.cancel()
-    for one in answers:
-        if not one.cancelled():
-            one.exception()

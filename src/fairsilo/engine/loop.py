@@ -33,6 +33,7 @@ from fairsilo.core.screening import screened
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Memory
 from fairsilo.engine.base import Engine, Records
+from fairsilo.engine.behind import Behind
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.events import Callback, Event, RoundResults, guarded, means_of, silent
 from fairsilo.engine.grouping import Groups, Pool
@@ -71,6 +72,8 @@ class Loop:
         self.blueprint = blueprint
         self.run_id = run_id
         self._number = 0  # of the next exchange of the round
+        self._behind = Behind()
+        self._saving: int | None = None  # the round whose checkpoint is being written
         self.roster = roster
         self.engine = engine
         self.evaluate = evaluate or EvaluateSettings()
@@ -127,8 +130,12 @@ class Loop:
                 "failures": self._failures,
             }
             self._save(0)
-        for number in range(done + 1, total + 1):
-            self._round(number)
+        try:
+            for number in range(done + 1, total + 1):
+                self._round(number)
+        finally:
+            self._behind.wait()
+        self._settle()
         if self.records:
             self.records.write_model(("global",), server.vector, server.layout)
         self.history.vector = server.vector
@@ -311,10 +318,34 @@ class Loop:
 
     # ------------------------------------------------------------------------------------------------- checkpoints
     def _save(self, number: int) -> None:
-        """Silos first: a server's checkpoint stands for a state of which everything is on the disk."""
-        self.engine.commit(number)
-        if self.records:
-            self.records.write_checkpoint(number, {"vector": self.server.vector, "memory": self.server.memory})
+        """Silos first: a server's checkpoint stands for a state of which everything is on the disk.
+
+        Where all of it is in memory it is written while the next round goes on.
+        """
+        self._settle()
+        write = self.engine.commit(number)
+        records = self.records
+        if records is None:
+            return
+        server = {"vector": self.server.vector, "memory": self.server.memory.copy()}
+
+        def save() -> None:
+            if write is not None:
+                write()
+            records.write_checkpoint(number, server)
+
+        self._saving = number
+        if write is None:
+            save()
+            self._settle()
+        else:
+            self._behind.begin(save)
+
+    def _settle(self) -> None:
+        """Wait for the checkpoint that is being written."""
+        self._behind.wait()
+        number, self._saving = self._saving, None
+        if number is not None:
             self._tell("saved", number)
 
     def _restore(self) -> int:

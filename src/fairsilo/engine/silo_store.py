@@ -8,6 +8,7 @@ of a round are dropped when the next one begins, so a store with a folder must b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -116,12 +117,12 @@ class SiloStore:
         with replacing(numbered(self.folder, "round", round_)) as beside:
             write_tree(beside, {"memory": self.memory})
         drop_old(self.folder, "round", KEPT)
-        self.save_models(self.folder / "models", layout)
+        save_models(self.folder / "models", self.handed_models(), layout)
 
-    def save_models(self, folder: Path, layout: Layout, silo: str = "own") -> None:
-        for which, vector in self.models.items():
-            write_model(model_path(folder, (which, silo)), vector, layout)
-        self.models = {}
+    def handed_models(self) -> dict[str, Tensor]:
+        """Its own models that wait to be saved; whoever takes them saves them."""
+        models, self.models = self.models, {}
+        return models
 
     def restore(self, round_: int) -> None:
         """Take up what was committed for a round. Before the first commit a silo remembers nothing.
@@ -192,6 +193,11 @@ class SiloStore:
 
 def _asked(request: Request) -> str:
     return digest([*request.identity, request.kind, request.message])
+
+
+def save_models(folder: Path, models: Mapping[str, Tensor], layout: Layout, silo: str = "own") -> None:
+    for which, vector in models.items():
+        write_model(model_path(folder, (which, silo)), vector, layout)
 
 
 def memory_of(tree: dict[str, Any], device: torch.device) -> Memory:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from fairsilo.core.files import drop_old, numbered, read_tree, replacing, write_tree
 from fairsilo.core.messages import Request
 from fairsilo.core.silo import Memory
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.host import Answer
-from fairsilo.engine.silo_store import KEPT, SiloStore, memory_of
+from fairsilo.engine.silo_store import KEPT, SiloStore, memory_of, save_models
 from fairsilo.errors import FairsiloError
 
 
@@ -43,18 +45,24 @@ class Simulation:
     def accept(self, silo: str, request: Request, answer: Answer) -> None:
         self.stores[silo].accept(request, answer)
 
-    def commit(self, round_: int) -> None:
+    def commit(self, round_: int) -> Callable[[], None] | None:
         """All silos in one file: a file each would cost a wait for the disk each."""
         for store in self.stores.values():
             store.commit(round_, self.blueprint.layout)
         if self.folder is None:
-            return
-        for name, store in self.stores.items():
-            store.save_models(self.folder / "models" / "personal", self.blueprint.layout, name)
-        place = self.folder / "checkpoint"
+            return None
+        models = {name: store.handed_models() for name, store in self.stores.items()}
+        return partial(self._write, self.folder, round_, self.memory, models)
+
+    def _write(
+        self, folder: Path, round_: int, memories: Mapping[str, Memory], models: Mapping[str, Mapping[str, Tensor]]
+    ) -> None:
+        for name, some in models.items():
+            save_models(folder / "models" / "personal", some, self.blueprint.layout, name)
+        place = folder / "checkpoint"
         place.mkdir(parents=True, exist_ok=True)
         with replacing(numbered(place, "silos", round_)) as beside:
-            write_tree(beside, {name: store.memory for name, store in self.stores.items() if store.memory})
+            write_tree(beside, memories)
         drop_old(place, "silos", KEPT)
 
     def restore(self, round_: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -26,8 +26,8 @@ class Wrapped:
     def ask(self, exchange: Exchange) -> Iterator[Reply]:
         yield from self.engine.ask(exchange)
 
-    def commit(self, round_: int) -> None:
-        self.engine.commit(round_)
+    def commit(self, round_: int) -> Callable[[], None] | None:
+        return self.engine.commit(round_)
 
     def restore(self, round_: int) -> None:
         self.engine.restore(round_)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fairsilo.core.server import Updates
-from fairsilo.core.vectors import gram
+from fairsilo.core.vectors import blocks, gram
 
 
 def fair_coefficients(
@@ -103,10 +103,17 @@ def consistency(counts: Tensor, raised: Tensor, rounds: int) -> Tensor:
 
 
 def masked_mean(deltas: Tensor, mask: Tensor, weights: Tensor) -> Tensor:
-    """Per parameter, the weighted mean over the silos whose mask is set; 0 where none is. No copy of the matrix."""
-    total = torch.zeros(mask.shape[1], dtype=deltas.dtype, device=deltas.device)
-    mass = torch.zeros_like(total)
-    for delta, counts, weight in zip(deltas, mask, weights.tolist(), strict=True):
-        total += torch.where(counts, delta[: len(total)], 0) * weight
-        mass += counts * weight
-    return torch.where(mass > 0, total / torch.where(mass > 0, mass, 1), 0)
+    """Per parameter, the weighted mean over the silos whose mask is set; 0 where none is.
+
+    One pass over the matrix: what is made on the way is as wide as a block, and stays in a CPU's cache.
+    """
+    found = torch.empty(mask.shape[1], dtype=deltas.dtype, device=deltas.device)
+    each = weights.tolist()
+    for columns in blocks(found):
+        total = torch.zeros_like(found[columns])
+        mass = torch.zeros_like(total)
+        for delta, counts, weight in zip(deltas[:, : len(found)][:, columns], mask[:, columns], each, strict=True):
+            total += torch.where(counts, delta, 0) * weight
+            mass += counts * weight
+        found[columns] = torch.where(mass > 0, total / torch.where(mass > 0, mass, 1), 0)
+    return found

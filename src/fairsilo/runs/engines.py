@@ -21,7 +21,7 @@ from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.calibration import chosen
 
-LANES = 8  # silos at once on a GPU
+LANES = 4  # silos at once on a GPU
 EngineMaker = Callable[[Blueprint, Federation, Path], Engine]
 
 
