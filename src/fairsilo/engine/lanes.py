@@ -32,6 +32,7 @@ from fairsilo.engine.scheduling import Expected, order
 from fairsilo.engine.simulation import Simulation
 from fairsilo.errors import FairsiloError
 
+LANES = 4  # silos at once: with more, Python's own work in the threads is what counts (benchmarks/README.md)
 OWN = "fairsilo"  # the package whose parts the law of recordings tries
 
 

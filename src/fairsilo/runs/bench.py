@@ -16,6 +16,7 @@ import torch
 
 from fairsilo import __version__
 from fairsilo.config import TrainSettings
+from fairsilo.core.arithmetic import EXACT
 from fairsilo.core.messages import Exchange
 from fairsilo.core.round import close_round, open_round
 from fairsilo.core.samples import SiloData, Split
@@ -23,6 +24,7 @@ from fairsilo.core.screening import screened
 from fairsilo.core.vectors import weighted_mean
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
+from fairsilo.engine.lanes import LANES, Lanes
 from fairsilo.engine.loop import Loop
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
@@ -70,7 +72,7 @@ def one_round(loop: Loop) -> None:
     close_round(server, screened("train", messages, replies, server), quorum=1)
 
 
-def bench(job: Job, workers: int | None = None, say: Callable[[str], object] = str) -> dict[str, Any]:
+def bench(job: Job, workers: int | None = None, say: Callable[[str], object] | None = None) -> dict[str, Any]:
     """Seconds per round of each engine that this machine has, and how fast a mean of models is.
 
     Rounds are taken in turns, so that a slow moment of the machine meets every engine; the first is not counted.
@@ -83,11 +85,12 @@ def bench(job: Job, workers: int | None = None, say: Callable[[str], object] = s
     workers = min(workers or os.cpu_count() or 1, job.silos)
     people = job.people
     times: dict[str, list[float]] = {}
-    with ExitStack() as stack, _one_thread():
+    with ExitStack() as stack, _one_thread(), EXACT.set():
         loops = {name: stack.enter_context(made(job, people, workers)) for name, made in _engines(workers).items()}
         for number in range(job.rounds + 1):
             for name, loop in loops.items():
-                say(f"{name}: round {number} of {job.rounds}" if number else f"{name}: a first round")
+                if say:
+                    say(f"{name}: round {number} of {job.rounds}" if number else f"{name}: a first round")
                 begun = time.perf_counter()
                 one_round(loop)
                 if torch.cuda.is_available():
@@ -146,6 +149,7 @@ def _engines(workers: int) -> dict[str, Callable[[Job, Federation, int], Any]]:
         found[f"processes, {workers} workers"] = _processes
     if torch.cuda.is_available():
         found["sequential on the GPU"] = _sequential("cuda")
+        found[f"lanes, {LANES} on the GPU"] = _lanes
     return found
 
 
@@ -156,6 +160,16 @@ def _sequential(device: str) -> Callable[[Job, Federation, int], Any]:
         yield Loop(plan, people.roster, Sequential(plan, people, strict=True))
 
     return made
+
+
+@contextmanager
+def _lanes(job: Job, people: Federation, workers: int) -> Iterator[Loop]:
+    plan = job.plan("cuda")
+    engine = Lanes(plan, people, min(LANES, job.silos), strict=True)
+    try:
+        yield Loop(plan, people.roster, engine)
+    finally:
+        engine.close()
 
 
 @contextmanager

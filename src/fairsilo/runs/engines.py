@@ -15,13 +15,12 @@ from fairsilo.data.federation import Federation
 from fairsilo.engine.base import Engine
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.events import Callback, Event
-from fairsilo.engine.lanes import Lanes
+from fairsilo.engine.lanes import LANES, Lanes
 from fairsilo.engine.processes import CannotTravelError, Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.calibration import chosen
 
-LANES = 4  # silos at once on a GPU
 EngineMaker = Callable[[Blueprint, Federation, Path], Engine]
 
 
