@@ -66,6 +66,7 @@ def test_the_top_level_seed_is_not_the_seed_of_the_data() -> None:
         ({"roundz": 1}, "unknown setting 'roundz'; did you mean 'rounds'?"),
         ({"train": {"epoch": 1}}, "unknown setting 'train.epoch'; did you mean 'train.epochs'?"),
         ({"data.foldr": "x"}, "unknown setting 'data.foldr'; did you mean 'data.folder'?"),
+        ({"evaluate.held_out": "x"}, "unknown setting 'evaluate.held_out'; did you mean 'data.held_out'?"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_one(settings: dict[str, Any], hint: str) -> None:

@@ -85,13 +85,13 @@ def check(
     else:
         unreached = None
     found, silos = attendance.read_all(folder, chosen)
-    for (member, task, shape, _), one in zip(silos, found.silos, strict=True):
+    for (member, task, shape, *_), one in zip(silos, found.silos, strict=True):
         sizes = f"{member.train:,} to train, {member.validation:,} to validate, {member.test:,} to test"
         say(f"silo {member.name} ({one.role}), domain {member.domain}, {task}, {'x'.join(map(str, shape))}: {sizes}")
     say(f"device: {found.machine.place}")
     say(f"would be sent: {attendance.fits(chosen, found, silos)}")
     say("of itself the silo says: its name, its domain, these numbers, and how many samples show each class")
-    for line in attendance.about_groups(folder, chosen):
+    for line in attendance.about_groups(chosen, found, silos):
         say(line)
     if unreached:
         raise FairsiloError("all but the server is well; is it started (`fairsilo federation start` at the server)?")

@@ -11,6 +11,7 @@ import json
 import logging
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ class Site:
         self._read: Brief | None = None
         self._begun: tuple[str, str] | None = None  # run and plan
         self._lock: FileLock | None = None
+        self._switches = ExitStack()  # of the run's arithmetic
         self._steps: dict[str, Callable[[object], wire.Payload]] = {
             "join": self.join,
             "begin": self.begin,
@@ -158,6 +160,8 @@ class Site:
                 plan = Blueprint.from_text(text)
                 self._refuse_unprotected(plan)
                 plan = dataclasses.replace(plan, device=device, threads=machine.threads)
+                self._switches.close()
+                self._switches.enter_context(plan.arithmetic.set())
                 vaults = {name: SiteVault(self.state / VAULT, run, name, self.credentials) for name in self.data}
                 self.host = Host(plan, self.data, vaults=vaults)
             except (FairsiloError, ValueError, TypeError, KeyError) as problem:

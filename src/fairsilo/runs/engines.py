@@ -55,6 +55,8 @@ def engines(experiment: Experiment, silos: int, listener: Callback) -> Iterator[
                 say(f"silos run one after the other in this process: {problem}")
         return Sequential(plan, federation, settings.strict, folder)
 
+    if settings.device == "cpu" and torch.cuda.is_available():
+        say("there is a GPU, and this run does not use it; engine.device=auto does")
     try:
         with fixed_threads(settings.threads), Arithmetic.of(settings).set():
             yield make

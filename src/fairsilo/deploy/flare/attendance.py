@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from filelock import FileLock, Timeout
@@ -135,17 +136,25 @@ def classes_here(folder: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for silo in settings.silos for name in classes_at(silo)))
 
 
-def about_groups(folder: Path, experiment: Experiment) -> list[str]:
+class Read(NamedTuple):
+    """What a site's check found of a silo."""
+
+    member: Member
+    task: str
+    shape: tuple[int, ...]
+    dtype: str
+    columns: frozenset[str]  # that its test samples have, of those that the file allows
+
+
+def about_groups(experiment: Experiment, settings: SiteSettings, found: list[Read]) -> list[str]:
     """Columns that a run asks for and the file does not allow, and those that it allows and the data do not have."""
-    settings = read_site(folder / "site.yaml", site_name(folder))
     allowed, lines = settings.machine.groups or (), []
     for column in experiment.evaluate.columns:
         if column not in allowed:
             lines.append(
                 f"the run asks for results by {column!r}: groups in site.yaml does not allow it, none are told"
             )
-    brief = Brief.of(experiment)
-    there = {name for one in settings.silos for name in read_silo(one, brief, allowed)[0].test.attributes}
+    there = {name for one in found for name in one.columns}
     lines += [
         f"site.yaml allows results by {name!r}, a column that the data do not have"
         for name in allowed
@@ -154,9 +163,7 @@ def about_groups(folder: Path, experiment: Experiment) -> list[str]:
     return lines
 
 
-def read_all(
-    folder: Path, experiment: Experiment
-) -> tuple[SiteSettings, list[tuple[Member, str, tuple[int, ...], str]]]:
+def read_all(folder: Path, experiment: Experiment) -> tuple[SiteSettings, list[Read]]:
     """Read the silos' samples as a run would; what each would say of itself."""
     settings = read_site(folder / "site.yaml", site_name(folder))
     brief = Brief.of(experiment)
@@ -164,15 +171,16 @@ def read_all(
     for one in settings.silos:
         silo, task = read_silo(one, brief, settings.machine.groups or ())
         sample = silo.test if one.role == EVALUATES else silo.train
-        found.append((silo.member(), task, sample.shape, str(sample.dtype).removeprefix("torch.")))
+        dtype = str(sample.dtype).removeprefix("torch.")
+        found.append(Read(silo.member(), task, sample.shape, dtype, frozenset(silo.test.attributes)))
     return settings, found
 
 
-def fits(experiment: Experiment, settings: SiteSettings, found: list[tuple[Member, str, tuple[int, ...], str]]) -> str:
+def fits(experiment: Experiment, settings: SiteSettings, found: list[Read]) -> str:
     """Build the model and try a sample of the site's shape; returns what the site would send, in words."""
-    members = tuple(member for member, *_ in found)
+    members = tuple(one.member for one in found)
     trains = tuple(m for m, one in zip(members, settings.silos, strict=True) if one.role != EVALUATES)
-    _, task, shape, dtype = found[0]
+    _, task, shape, dtype, _ = found[0]
     stand_in = Member("somebody", "elsewhere", 1, 1, 1)
     roster = Roster("site", Brief.of(experiment).classes, shape, dtype, trains or (stand_in,), (), task)
     model = model_of(experiment.model, experiment.method, roster)
