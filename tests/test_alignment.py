@@ -23,11 +23,10 @@ from fairsilo.engine.features import keep_features
 from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.alignment import coral, gradient_ratio
+from fairsilo.methods import alignment
+from fairsilo.methods.alignment import RATIO, begin_ratio, coral, gradient_ratio, ratio_is_due
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.heads import features_width
-from fairsilo.methods.parts import feature_alignment
-from fairsilo.methods.parts.feature_alignment import RATIO
 from fairsilo.methods.text import method
 
 SHOWN = "feature-alignment.ratio"
@@ -81,9 +80,11 @@ def test_the_ratio_is_that_of_the_two_gradients(people: Federation) -> None:
             term = 0.5 * coral(output.features, fixed)
             (term if which == "term" else F.cross_entropy(output.prediction, batch.targets)).backward()
         lengths.append(float(silo.model.gradients.double().norm()))
-    silo.steps = 1  # of three: half-way
+    begin_ratio(silo)
+    assert not ratio_is_due(silo, 0)
+    assert ratio_is_due(silo, 1)  # of three: half-way
     gradient(silo, batch)
-    assert silo.scratch[RATIO] == pytest.approx(lengths[0] / lengths[1], rel=1e-4)
+    assert float(silo.scratch[RATIO]) == pytest.approx(lengths[0] / lengths[1], rel=1e-4)
     assert silo.scratch[RATIO] > 0
 
 
@@ -97,7 +98,7 @@ def test_every_round_shows_the_ratio_of_every_silo(how: str, people: Federation)
 
 def test_measuring_it_changes_no_number(people: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
     with_it, _ = tiny.run("bgp", people)
-    monkeypatch.setattr(feature_alignment, "gradient_ratio", lambda *_: None)
+    monkeypatch.setattr(alignment, "find_ratio", lambda *_: None)
     without, _ = tiny.run("bgp", people)
     assert torch.equal(with_it.vector, without.vector)
     assert with_it.rows == without.rows
@@ -107,18 +108,19 @@ def test_measuring_it_changes_no_number(people: Federation, monkeypatch: pytest.
 def test_ten_times_the_weight_is_ten_times_the_ratio_at_first(people: Federation) -> None:
     silos = [silo_of(f"only-da(align_weight={weight})", people) for weight in (0.1, 1.0)]
     for silo in silos:
-        silo.steps = 1
+        begin_ratio(silo)
+        assert ratio_is_due(silo, 1)
         silo.model.train()
         with torch.no_grad():
             silo.parameters.add_(0.1)
         gradient(silo, next(silo.batches()))
-    assert silos[1].scratch[RATIO] == pytest.approx(10 * silos[0].scratch[RATIO], rel=1e-4)
+    assert float(silos[1].scratch[RATIO]) == pytest.approx(10 * float(silos[0].scratch[RATIO]), rel=1e-4)
 
 
 def test_a_loss_without_a_gradient_has_no_ratio(people: Federation) -> None:
     silo = silo_of("only-da", people)
     constant = torch.zeros(())
-    assert gradient_ratio(silo, constant, constant) is None
+    assert not gradient_ratio(silo, constant, constant).isfinite()
     output = silo.forward(next(silo.batches()).inputs)
     assert gradient_ratio(silo, constant, output.prediction.sum()) == 0
 

@@ -185,10 +185,10 @@ def test_a_numeric_text_setting_is_kept_as_text() -> None:
         ("every=0", "evaluate.every is 0; it must be at least 1"),
         ("selection=best", "evaluate.selection is 'best'; it must be one of last, last5, source-validation, oracle"),
         ("ddof=2", "evaluate.ddof is 2; it must be 0 to 1"),
-        ("engine.name=ray", "engine.name is 'ray'; it must be one of auto, sequential, processes"),
+        ("engine.name=ray", "engine.name is 'ray'; it must be one of auto, sequential, processes, lanes"),
         ("workers=0", "engine.workers is 0; it must be at least 1"),
         ("threads=0", "engine.threads is 0; it must be at least 1"),
-        ("device=tpu", "engine.device is 'tpu'; it must be one of cpu, cuda"),
+        ("device=tpu", "engine.device is 'tpu'; it must be one of auto, cpu, cuda"),
         ("checkpoint_every=0", "engine.checkpoint_every is 0; it must be at least 1"),
     ],
 )

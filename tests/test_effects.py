@@ -72,12 +72,13 @@ CASES: list[tuple[str, dict[str, Any], list[str], str, dict[str, Any], list[str]
     ("train.adam_beta2=0.9", {}, [], "of train.optimizer=adam", {}, ["optimizer=adamw"]),
     ("train.adam_eps=0.1", {}, [], "of train.optimizer=adam", {}, ["optimizer=adam"]),
     ("train.keep_optimizer_state=true", {}, ["momentum=0"], "no state", {}, ["momentum=0.1"]),
-    ("engine.timeout=5", {}, ["engine.name=sequential"], "one after another", {}, []),
-    ("engine.workers=2", {}, ["engine.device=cuda"], "one after another", {}, ["engine.name=processes"]),
+    ("engine.timeout=5", {}, ["engine.name=sequential"], "run in this process", {}, []),
+    ("engine.workers=2", {}, ["engine.device=cuda"], "run in this process", {}, ["engine.name=processes"]),
     ("engine.features_limit=1", {}, [], "no pretrained backbone", {}, ["model=tiny-clip"]),
     ("engine.features_limit=1", {}, ["model=tiny-clip", "keep_features=false"], "is off", {}, ["model=tiny-vit"]),
     ("engine.keep_features=false", {}, ["model=resnet-10"], "no pretrained backbone", {}, ["model=mine:network"]),
-    ("engine.precision=bfloat16", {}, [], "no pretrained backbone", {"model": False}, []),
+    ("engine.lanes=2", {}, [], "only the engine lanes has them", {}, ["engine.device=cuda"]),
+    ("engine.onednn=false", {}, ["engine.device=cuda"], "is for CPUs", {}, []),
 ]
 
 

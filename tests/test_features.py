@@ -139,6 +139,7 @@ def test_the_prototype_contrast_takes_the_place_of_what_is_trained(clip: str, pe
     means, known = torch.randn(3, output.features.shape[1]), torch.tensor([True, True, True])
     silo.scratch["prototypes"] = means, known
     part = next(part for part in plan.method.parts if isinstance(part, PrototypeContrast))
+    part.begin(silo)
     criterion = task_loss(silo, output, batch)
     near = prototype_contrast(output.features, batch.targets, means, known, part.temperature)
     assert not torch.allclose(criterion, silo.task.loss(output.prediction, batch.targets))

@@ -419,7 +419,7 @@ def test_a_score_belongs_to_its_image(clip: str, silos: Federation, made: dict[s
         theta = copy.module(inputs)
         theta = theta.prediction if isinstance(theta, Output) else theta
         each = (divergence(theta, phi) + divergence(phi, theta)) / 2
-        found = part._loss(training, {"b": F.one_hot(torch.tensor(2), 12).float()}, "b", picked, copy)
+        found = training.objective(part, {"b": F.one_hot(torch.tensor(2), 12).float()}, "b", picked, copy)
         expected = each[position] + F.cross_entropy(phi, made["b"].targets[picked])
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
         assert not torch.allclose(each, each[position], rtol=1e-2)  # another image would give another number

@@ -463,7 +463,7 @@ def test_features_are_contrasted_with_the_received_and_the_previous_model(vit: s
     assert float(part.loss(silo, torch.tensor(1.0), outputs["l"], batch)) == 1  # nothing to compare with in round 1
     silo.memory.of(part)["previous"] = previous
     part.begin(silo)
-    silo.scratch["clusters"] = Known(torch.eye(2, 16), 0, torch.ones(16))
+    silo.scratch["clusters"] = Known(torch.eye(2, 16), torch.tensor(0), torch.ones(16))
     found = part.loss(silo, torch.tensor(1.0), outputs["l"], batch)
     torch.testing.assert_close(found, 1 + 2 * expected)
     silo.model.load(local)

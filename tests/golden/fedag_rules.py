@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairsilo.methods.class_means import class_means, quality
-from fairsilo.methods.infusion import divergence, server_losses
-from fairsilo.methods.parts.momentum_start import momentum_start
+from fairsilo.methods.infusion import divergence, momentum_start, server_losses
 from fairsilo.models.clip_networks import AdapterBank, mixed
 
 Case = dict[str, Any]

@@ -335,7 +335,7 @@ class Loop:
             records.write_checkpoint(number, server)
 
         self._saving = number
-        if write is None:
+        if write is None or number == 0:
             save()
             self._settle()
         else:

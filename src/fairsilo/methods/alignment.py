@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairsilo.core.messages import SHOWN, Message
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import AUXILIARY
+from fairsilo.methods.steps import plain_steps
 
 GAMMAS = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 
@@ -54,6 +57,33 @@ def _kernel(one: Tensor, other: Tensor, gammas: tuple[float, ...]) -> Tensor:
     squares = one.square().sum(1)[:, None] + other.square().sum(1)[None] - 2 * one @ other.T
     distances = squares.clamp(min=1e-30)
     return torch.stack([(-gamma * distances).exp() for gamma in gammas]).sum(0).mean()
+
+
+RATIO = f"feature-alignment{SHOWN}ratio"
+_DUE = "feature-alignment.due"  # whether this step finds it
+
+
+def begin_ratio(silo: Silo) -> None:
+    silo.hold(RATIO, torch.tensor(float("nan"), dtype=torch.float64))
+
+
+def ratio_is_due(silo: Silo, step: int) -> bool:
+    """Whether the step to come is the one half-way, which finds the ratio."""
+    silo.scratch[_DUE] = step == plain_steps(silo) // 2
+    return bool(silo.scratch[_DUE])
+
+
+def find_ratio(silo: Silo, term: Tensor, loss: Tensor) -> None:
+    """In a step: find the ratio if it is due, in the first pass of a step that has several."""
+    if silo.scratch.get(_DUE) and RATIO in silo.scratch:
+        silo.scratch[_DUE] = False
+        silo.scratch[RATIO].copy_(gradient_ratio(silo, term, loss))
+
+
+def report_ratio(silo: Silo, update: Message) -> None:
+    found = float(silo.scratch.get(RATIO, math.nan))
+    if math.isfinite(found):
+        update.numbers[RATIO] = found
 
 
 def gradient_ratio(silo: Silo, term: Tensor, loss: Tensor) -> Tensor:

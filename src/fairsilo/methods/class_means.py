@@ -12,6 +12,7 @@ from fairsilo.core.measuring import output_of
 from fairsilo.core.output import vectors_in
 from fairsilo.core.samples import Split
 from fairsilo.core.silo import Silo
+from fairsilo.core.vectors import FlatModel
 
 
 def members(labels: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
@@ -34,6 +35,27 @@ class ClassSums:
     def means(self) -> Tensor:
         """Classes x features; zero for a class without a sample."""
         return self.sums / self.counts.clamp(min=1)[:, None]
+
+
+class RunningSums:
+    """The same over the training steps of an exchange, which may be replayed: sums that the model keeps."""
+
+    def __init__(self, model: FlatModel, name: str, classes: int) -> None:
+        self.model, self.classes, self.names = model, classes, (f"{name}.sums", f"{name}.counts")
+        for one in self.names:
+            model.begin_sum(one)
+
+    def add(self, features: Tensor, labels: Tensor) -> None:
+        member = members(labels, self.classes, features.dtype)
+        for name, value in zip(self.names, (member.T @ features, member.sum(0)), strict=True):
+            self.model.add_to_sum(name, value)
+
+    def means_and_counts(self) -> tuple[Tensor, Tensor]:
+        """Classes x features, zero for a class without a sample, and how many each has."""
+        sums, counts = map(self.model.sum_of, self.names)
+        assert sums is not None
+        assert counts is not None
+        return sums / counts.clamp(min=1)[:, None], counts
 
 
 def class_means(batches: Iterable[tuple[Tensor, Tensor]], classes: int) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,28 @@ from fairsilo.core.silo import inputs_for
 from fairsilo.core.vectors import FlatModel
 from fairsilo.errors import FairsiloError
 from fairsilo.models.clip_networks import AdapterBank, mixed
+
+
+def momentum_start(own: Tensor, received: Tensor, gamma: float) -> Tensor:
+    """Where a silo's training starts: between its own last model and the one that came back."""
+    return gamma * own + (1 - gamma) * received
+
+
+class Rules(Protocol):
+    """Which terms the objective has, and how strong they are: the settings of the part."""
+
+    @property
+    def kd(self) -> bool: ...
+    @property
+    def quality(self) -> bool: ...
+    @property
+    def cross(self) -> bool: ...
+    @property
+    def lam(self) -> float: ...
+    @property
+    def margin(self) -> float: ...
+    @property
+    def reduction(self) -> str: ...
 
 
 class Infusion:
@@ -49,6 +71,17 @@ class Infusion:
                     F.cross_entropy(phi[index], labels).backward()  # type: ignore[no-untyped-call]
                     optimizer.step()
         return self.flat.read()
+
+    def objective(self, rules: Rules, scores: dict[str, Tensor], name: str, chosen: Tensor, copy: FlatModel) -> Tensor:
+        """G_n on a batch of a silo's synthetic images; they count alike where the silo did not score them."""
+        phi, labels = self.answers(name, chosen)
+        client = None
+        if rules.kd:
+            images = self.server.synthetic[name].take(chosen)[0]
+            client = copy.forward(inputs_for(copy, images)).prediction
+        alpha = scores[name][chosen] if rules.quality and name in scores else torch.ones(len(chosen))
+        beta, own = self.bank.attend(phi) if rules.cross else None, self.server.names.index(name)
+        return server_losses(phi, beta, own, labels, client, alpha, rules.lam, rules.margin, rules.reduction).total
 
     def together(
         self, models: dict[str, Tensor], epochs: int, loss: Callable[[str, Tensor, FlatModel], Tensor]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from fairsilo.core.local import correct, gradient
 from fairsilo.core.silo import Batch, Silo
 
 
@@ -28,6 +30,38 @@ def plain_steps(silo: Silo) -> int:
     """How many steps plain local training takes."""
     full, rest = divmod(len(silo.data.train), silo.training.batch_size)
     return silo.training.epochs * (full + (rest > 1 or not full))
+
+
+@dataclass(frozen=True)
+class Towards:
+    """In the place of an optimiser: after each step one vector goes a share of the way to another."""
+
+    moved: Tensor
+    aim: Tensor
+    rate: float
+
+    @torch.no_grad()
+    def step(self) -> None:
+        self.moved.sub_(self.rate * (self.moved - self.aim))
+
+
+def looked_ahead(silo: Silo, batch: Batch, there: Callable[[], Batch], rate: float, bound: float) -> Tensor:
+    """The gradient here plus the one on other data after a step of this one, bounded entry by entry; first order.
+
+    Returns the loss here. BatchNorm's statistics are those of the first pass.
+    """
+    loss = gradient(silo, batch, corrections=False)
+    inner = silo.model.gradients.clone()
+    ahead = inner.clamp(-bound, bound) * rate
+    with torch.no_grad():
+        silo.parameters.sub_(ahead)
+    with silo.model.keeping_statistics():
+        gradient(silo, there(), corrections=False)
+    with torch.no_grad():
+        silo.parameters.add_(ahead)
+    silo.model.gradients += inner
+    correct(silo)
+    return loss
 
 
 def halves(batch: Batch) -> tuple[Batch, Batch]:

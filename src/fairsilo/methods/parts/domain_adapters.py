@@ -14,11 +14,11 @@ from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.messages import MODEL, Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
-from fairsilo.core.silo import Silo, inputs_for
-from fairsilo.core.vectors import FlatModel, Layout
+from fairsilo.core.silo import Silo
+from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
-from fairsilo.methods.infusion import Infusion, server_losses
+from fairsilo.methods.infusion import Infusion
 from fairsilo.methods.requirements import require_all_sent
 from fairsilo.models.backbones import TEMPLATE, ClipNetwork
 from fairsilo.models.clip_networks import adapter_bank
@@ -109,25 +109,12 @@ class DomainAdapters(Part):
 
     def step(self, server: Server, direction: Tensor) -> Tensor:
         kept, training = server.memory.of(self), self._training(server)
-        loss = partial(self._loss, training, kept["quality"])
+        loss = partial(training.objective, self, kept["quality"])
         vector, kept["models"] = training.together(kept["models"], self.server_epochs, loss)
         return vector - server.vector
 
     def _training(self, server: Server) -> Infusion:
         return Infusion(server, self.name, self.server_lr, self.server_batch)
-
-    def _loss(
-        self, training: Infusion, scores: dict[str, Tensor], name: str, chosen: Tensor, copy: FlatModel
-    ) -> Tensor:
-        """G_n on a batch of a silo's synthetic images; they count alike where the silo did not score them."""
-        phi, labels = training.answers(name, chosen)
-        client = None
-        if self.kd:
-            images = training.server.synthetic[name].take(chosen)[0]
-            client = copy.forward(inputs_for(copy, images)).prediction
-        alpha = scores[name][chosen] if self.quality and name in scores else torch.ones(len(chosen))
-        beta, own = training.bank.attend(phi) if self.cross else None, training.server.names.index(name)
-        return server_losses(phi, beta, own, labels, client, alpha, self.lam, self.margin, self.reduction).total
 
     def model_for(self, server: Server, silo: str | None, vector: Tensor) -> Tensor:
         answering = vector.clone()

@@ -7,30 +7,26 @@ task's (`feature-alignment.ratio`), found once, half-way through local training.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings
 from fairsilo.core.attachments import Sends
-from fairsilo.core.messages import SHOWN, Message
+from fairsilo.core.messages import Message
 from fairsilo.core.output import Output, aligned
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import AUXILIARY, Layout
 from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
-from fairsilo.methods.alignment import ALIGNMENTS, adversarial, gradient_ratio
+from fairsilo.methods import alignment
 from fairsilo.methods.heads import features_width
 from fairsilo.methods.requirements import require_two_a_batch
-from fairsilo.methods.steps import plain_steps
 from fairsilo.models.networks import binary_classifier
 
-DUE = "feature-alignment.due"  # whether this step finds the ratio
-RATIO = f"feature-alignment{SHOWN}ratio"
+NONE = "in rounds without alignment, and where the task's gradient is zero"
 SHARE = "the length of the alignment's gradient as a share of the task's (one number)"
 
 
@@ -42,11 +38,11 @@ class FeatureAlignment(Part):
     about = About(
         paper="Zhang et al., Fairness-guided federated training for generalization and personalization, FITEE 2024",
         formula="L(w; x) + lambda Align(h(x; phi_received), h(x; phi))",
-        sends=(Sends(RATIO, SHARE, optional="in rounds without alignment, and where the task's gradient is zero"),),
+        sends=(Sends(alignment.RATIO, SHARE, optional=NONE),),
     )
     needs = frozenset({"features", "trained-alignment"})
 
-    align: str = setting("coral", "how features are compared", choices=(*ALIGNMENTS, "adversarial"))
+    align: str = setting("coral", "how features are compared", choices=(*alignment.ALIGNMENTS, "adversarial"))
     align_weight: float = setting(1.0, "weight of the term (lambda)", low=0)
     align_warmup: int = setting(0, "rounds before the term counts", low=0)
     adversary_width: int = setting(64, "hidden units of the adversary (align=adversarial); 0: it is linear", low=0)
@@ -71,11 +67,10 @@ class FeatureAlignment(Part):
         return {"adversary": binary_classifier(features_width(self.name, network), self.adversary_width)}
 
     def begin(self, silo: Silo) -> None:
-        silo.hold(RATIO, torch.tensor(float("nan"), dtype=torch.float64))
+        alignment.begin_ratio(silo)
 
     def phase(self, silo: Silo, step: int) -> Hashable:
-        silo.scratch[DUE] = step == plain_steps(silo) // 2
-        return silo.scratch[DUE], silo.round <= self.align_warmup
+        return alignment.ratio_is_due(silo, step), silo.round <= self.align_warmup
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         local = aligned(output)
@@ -85,15 +80,11 @@ class FeatureAlignment(Part):
         fixed = aligned(silo.reference(batch.inputs, silo.start))
         if self.align == "adversarial":
             adversary = silo.model.module.get_submodule(f"{AUXILIARY}.{self.name}.adversary")
-            term = self.align_weight * adversarial(local, fixed, adversary)
+            term = self.align_weight * alignment.adversarial(local, fixed, adversary)
         else:
-            term = self.align_weight * ALIGNMENTS[self.align](local, fixed)
-        if silo.scratch.get(DUE):
-            silo.scratch[DUE] = False  # in the first pass of a step that has several
-            silo.scratch[RATIO].copy_(gradient_ratio(silo, term, loss))
+            term = self.align_weight * alignment.ALIGNMENTS[self.align](local, fixed)
+        alignment.find_ratio(silo, term, loss)
         return loss + term
 
     def finish(self, silo: Silo, update: Message) -> None:
-        ratio = float(silo.scratch[RATIO])
-        if math.isfinite(ratio):
-            update.numbers[RATIO] = ratio
+        alignment.report_ratio(silo, update)

@@ -7,12 +7,13 @@ First order. Of masks, contours and what surrounds them must also stay apart in 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from fairsilo.core.attachments import Sends, Sizes
-from fairsilo.core.local import correct, descend, gradient
+from fairsilo.core.local import descend
 from fairsilo.core.messages import Message
 from fairsilo.core.output import Output, features_in
 from fairsilo.core.part import About, Part
@@ -22,6 +23,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
 from fairsilo.methods.contours import contour_contrast
 from fairsilo.methods.spectra import PLANE, amplitude, window, window_sizes, with_low_amplitude
+from fairsilo.methods.steps import looked_ahead
 
 BANK = "once, the low-frequency amplitudes of some of its training images, which go to every silo"
 RAW = "frequency-episodes.raw"  # in a restyled batch: the images as they were
@@ -78,27 +80,14 @@ class FrequencyEpisodes(Part):
         return {"chosen": chosen, "own": torch.rand(count, 1, 1, 1, generator=stream)}
 
     def begin(self, silo: Silo) -> None:
-        bank = silo.message.tensors.get(f"{self.name}.bank")
-        if bank is not None:
+        if (bank := silo.message.tensors.get(f"{self.name}.bank")) is not None:
             silo.hold(f"{self.name}.bank", bank)
 
     def train(self, silo: Silo) -> Tensor:
         return descend(silo, self._episode)
 
     def _episode(self, silo: Silo, batch: Batch) -> Tensor:
-        loss = gradient(silo, batch, corrections=False)
-        inner = silo.model.gradients.clone()
-        fast = inner.clamp(-self.inner_clip, self.inner_clip) * self.inner_lr
-        with torch.no_grad():
-            silo.parameters.sub_(fast)
-        with silo.model.keeping_statistics():
-            other = replace(batch, inputs=self._restyled(silo, batch), extra={RAW: batch.inputs})
-            gradient(silo, other, corrections=False)
-        with torch.no_grad():
-            silo.parameters.add_(fast)
-        silo.model.gradients += inner
-        correct(silo)
-        return loss
+        return looked_ahead(silo, batch, partial(self._restyled, silo, batch), self.inner_lr, self.inner_clip)
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         if silo.task.name != "segment" or RAW not in batch.extra or not self.contrast:
@@ -106,11 +95,11 @@ class FrequencyEpisodes(Part):
         raw, other = features_in(silo.forward(batch.extra[RAW])), features_in(output)
         return loss + self.contrast * contour_contrast(raw, other, batch.targets, self.temperature)
 
-    def _restyled(self, silo: Silo, batch: Batch) -> Tensor:
-        bank = silo.scratch.get(f"{self.name}.bank")
-        if bank is None:
-            return batch.inputs
-        chosen, own = (batch.extra[f"{self.name}.{key}"] for key in ("chosen", "own"))
-        pixels, other = silo.model.pixels, bank.to(batch.inputs)[chosen]
-        mixed = with_low_amplitude(pixels.to_unit(batch.inputs), other, self.window, own.to(batch.inputs.dtype))
-        return pixels.from_unit(mixed)
+    def _restyled(self, silo: Silo, batch: Batch) -> Batch:
+        bank, inputs = silo.scratch.get(f"{self.name}.bank"), batch.inputs
+        if bank is not None:
+            chosen, own = (batch.extra[f"{self.name}.{key}"] for key in ("chosen", "own"))
+            pixels, other = silo.model.pixels, bank.to(inputs)[chosen]
+            mixed = with_low_amplitude(pixels.to_unit(inputs), other, self.window, own.to(inputs.dtype))
+            inputs = pixels.from_unit(mixed)
+        return replace(batch, inputs=inputs, extra={RAW: batch.inputs})

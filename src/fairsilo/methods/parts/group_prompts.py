@@ -60,8 +60,7 @@ class GroupPrompts(Part):
         previous = silo.memory.of(self).get("previous")
         if previous is not None:
             silo.hold(f"{self.name}.previous", previous)
-        progress = torch.tensor(silo.round / silo.rounds, dtype=silo.model.layout.dtype)
-        silo.hold(f"{self.name}.progress", progress)
+        silo.hold(f"{self.name}.progress", torch.tensor(silo.round / silo.rounds, dtype=silo.model.layout.dtype))
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         known, before = silo.scratch.get(CLUSTERS), silo.scratch.get(f"{self.name}.previous")
@@ -73,8 +72,7 @@ class GroupPrompts(Part):
             return loss + silo.task.loss(module.uncustomised(batch.inputs), batch.targets)
         received = vectors_in(silo.reference(batch.inputs, silo.start))
         previous = vectors_in(silo.reference(batch.inputs, before))
-        progress = silo.scratch[f"{self.name}.progress"]
-        return loss + self.terms(output, known, received, previous, progress)
+        return loss + self.terms(output, known, received, previous, silo.scratch[f"{self.name}.progress"])
 
     def finish(self, silo: Silo, update: Message) -> None:
         silo.memory.of(self)["previous"] = silo.model.read()
@@ -83,10 +81,9 @@ class GroupPrompts(Part):
         self, output: Output, known: Known, received: Tensor, previous: Tensor, progress: float | Tensor
     ) -> Tensor:
         """l1 GC + l2 RA on a batch; `progress` is the share of the rounds that are over."""
-        gc_weight: float | Tensor = self.gc_weight
-        ra_weight, ra_temperature = self.ra_weight, self.temperature
-        if self.variant == "released":
-            gc_weight, ra_weight, ra_temperature = 0.1 * (0.5 + 0.5 * progress), 0.05, 1.0
+        released = self.variant == "released"
+        gc_weight = 0.1 * (0.5 + 0.5 * progress) if released else self.gc_weight
+        ra_weight, ra_temperature = (0.05, 1.0) if released else (self.ra_weight, self.temperature)
         groups = group_contrast(output.extra[PROMPT], known, self.temperature, self.similarity)
         features = feature_contrast(vectors_in(output), received, previous, ra_temperature, self.similarity)
         return gc_weight * groups.mean() + ra_weight * features.mean()

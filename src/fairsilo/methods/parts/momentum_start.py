@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import Message
@@ -15,13 +14,10 @@ from fairsilo.core.samples import Split
 from fairsilo.core.silo import Silo
 from fairsilo.fields import setting
 from fairsilo.methods.class_means import class_means, features_of, quality
+from fairsilo.methods.infusion import momentum_start
 from fairsilo.methods.parts.domain_adapters import QUALITY, DomainAdapters
 
 SCORES = "how near the features of each synthetic image are to the mean feature of its class"
-
-
-def momentum_start(own: Tensor, received: Tensor, gamma: float) -> Tensor:
-    return gamma * own + (1 - gamma) * received
 
 
 @dataclass(frozen=True)

@@ -19,19 +19,7 @@ from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
 from fairsilo.methods.requirements import require_new_optimizer
-
-
-@dataclass(frozen=True)
-class _Towards:
-    """The step of the shared model's copy towards the personal one."""
-
-    shared: Tensor
-    personal: Tensor
-    rate: float
-
-    @torch.no_grad()
-    def step(self) -> None:
-        self.shared.sub_(self.rate * (self.shared - self.personal))
+from fairsilo.methods.steps import Towards
 
 
 @dataclass(frozen=True)
@@ -85,7 +73,7 @@ class MoreauEnvelope(Part):
                     theta.sub_(silo.model.gradients + pull, alpha=self.inner_lr or silo.training.lr)
             return loss
 
-        loss = follow(silo, _Towards(shared, theta, self.lam * silo.training.lr), silo.drawn(), step)
+        loss = follow(silo, Towards(shared, theta, self.lam * silo.training.lr), silo.drawn(), step)
         silo.scratch[self.name] = silo.model.read()
         with torch.no_grad():
             theta.copy_(shared)

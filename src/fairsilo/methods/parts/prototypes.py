@@ -16,10 +16,9 @@ from fairsilo.core.output import Output, vectors_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
-from fairsilo.methods.class_means import mean_of_those_with_it, members
+from fairsilo.methods.class_means import RunningSums, mean_of_those_with_it
 
 PROTOTYPES = "prototypes"  # what silos got of them: means and which are known, or None
-SUMS, COUNTS = "prototypes.sums", "prototypes.counts"
 WORDS = "the mean feature of each of its classes and how many samples it has of it"
 MEANS = "to each silo the mean of these features over the silos, class by class"
 
@@ -48,24 +47,17 @@ class Prototypes(Part):
     def begin(self, silo: Silo) -> None:
         names, given = [f"{self.name}.{key}" for key in ("means", "known")], silo.message.tensors
         silo.scratch[PROTOTYPES] = [silo.hold(name, given[name]) for name in names] if names[0] in given else None
-        silo.scratch[f"{self.name}.step"] = -1
-        for name in (SUMS, COUNTS):
-            silo.model.begin_sum(name)
+        sums = RunningSums(silo.model, self.name, silo.task.classes)
+        silo.scratch |= {f"{self.name}.sums": sums, f"{self.name}.step": -1}
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         if batch.last and silo.scratch[f"{self.name}.step"] != silo.steps:  # once a step, however many passes it takes
             silo.scratch[f"{self.name}.step"] = silo.steps
-            features = vectors_in(output).detach()
-            member = members(batch.targets, silo.task.classes, features.dtype)
-            silo.model.add_to_sum(SUMS, member.T @ features)
-            silo.model.add_to_sum(COUNTS, member.sum(0))
+            silo.scratch[f"{self.name}.sums"].add(vectors_in(output).detach(), batch.targets)
         return loss
 
     def finish(self, silo: Silo, update: Message) -> None:
-        sums, counts = silo.model.sum_of(SUMS), silo.model.sum_of(COUNTS)
-        assert sums is not None
-        assert counts is not None
-        means = sums / counts.clamp(min=1)[:, None]  # zero for a class without a sample
+        means, counts = silo.scratch[f"{self.name}.sums"].means_and_counts()
         update.tensors |= {f"{self.name}.means": means, f"{self.name}.counts": counts}
 
     def collect(self, server: Server, updates: Updates) -> Updates:
