@@ -79,7 +79,7 @@ def watched(people: Federation, folder: Path, fails: int | None = None) -> tuple
 def test_checkpoints_are_written_behind_the_next_round(people: Federation, tmp_path: Path) -> None:
     loop, records = watched(people, tmp_path / "run")
     history = loop.run()
-    assert records.threads == {0: True, 1: False, 2: False, 3: False}  # before the first round there is nothing to train
+    assert records.threads == {0: True, 1: False, 2: False, 3: False}  # 0: before training
     number, server = records.read_checkpoint() or (0, {})
     assert number == tiny.TRAINING.rounds
     assert server["vector"].equal(history.vector)
