@@ -43,7 +43,7 @@ from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.class_means import class_means, quality
-from fairsilo.methods.infusion import divergence, mutual_loss, server_losses, shuffled
+from fairsilo.methods.infusion import Infusion, divergence, mutual_loss, server_losses, shuffled
 from fairsilo.methods.parts.domain_adapters import DomainAdapters
 from fairsilo.methods.parts.momentum_start import MomentumStart
 from fairsilo.methods.parts.two_heads import TwoHeads
@@ -407,7 +407,7 @@ def test_a_score_belongs_to_its_image(clip: str, silos: Federation, made: dict[s
     server, part = loop.server, fedag(clip, cross=False).parts[1]
     assert isinstance(part, DomainAdapters)
     assert server.network is not None
-    training = part._training(server)
+    training = Infusion.of(server, part)
     bank = training.bank
     copy = server.network()
     copy.load(kept(loop)["models"]["b"])

@@ -227,3 +227,90 @@ def test_prompts_inside_a_shared_encoder_belong_to_their_thread() -> None:
     assert set(found[1]) == {1.0}
     assert set(found[2]) == {2.0}
     assert shared(torch.zeros(1, 1, 1)).shape == (1, 1, 1)
+
+
+# ------------------------------------------------------------------------------------- what a short run does not show
+def long(**changes: Any) -> Any:
+    return dataclasses.replace(tiny.TRAINING, rounds=3, **changes)
+
+
+@pytest.mark.parametrize(
+    ("how", "training"),
+    [
+        ("fedrep(turns=batches)", long(batch_size=2)),  # of eleven steps the last is another one
+        ("faa(warmup=0)", long()),  # the server asks in the middle of its own draws
+        ("moon", long(participation="2")),
+        ("pfedme", long(lr_schedule="step")),
+    ],
+)
+def test_longer_runs_and_fewer_silos(how: str, training: Any, people: Federation) -> None:
+    plain, _ = tiny.run(how, people, training)
+    found, loop = tiny.run(how, people, training, engine=Making())
+    loop.engine.close()
+    assert found.rows == plain.rows
+    assert torch.equal(found.vector, plain.vector)
+
+
+class HalfDone(OnTape):
+    """A device on which the first capture of each lane fails when Python has run through the step, as a GPU's does."""
+
+    def record(self, step: Callable[[], Tensor]) -> Recorded | None:
+        if self.recorded or getattr(self, "tried", False):
+            return super().record(step)
+        self.tried = True
+        silo = self.silo
+        before = silo.model.read(), silo.model.gradients.clone(), {k: v.clone() for k, v in silo.model._held.items()}
+        sums = {name: value.clone() for name, value in silo.model._sums.items()}
+        drawn = torch.get_rng_state()
+        step()
+        torch.set_rng_state(drawn)
+        silo.model.load(before[0])
+        silo.model.gradients.copy_(before[1])
+        for key, value in before[2].items():
+            silo.model._held[key].copy_(value)
+        for name, value in silo.model._sums.items():
+            value.copy_(sums.get(name, torch.zeros_like(value)))
+        self.failed(RuntimeError("stream capture"))
+        return None
+
+
+@pytest.mark.parametrize("how", ["fedproto", "only-da", "fedgr(loss_source=epoch)"])
+def test_a_step_that_failed_to_be_recorded_counts_once(
+    how: str, people: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain_silo = Blueprint.silo
+
+    def noting(self: Blueprint, model: Any, *args: Any, **more: Any) -> Silo:
+        silo = plain_silo(self, model, *args, **more)
+        for tape in tapes:
+            if tape.model is model:
+                tape.silo = silo
+        return silo
+
+    tapes: list[Any] = []
+    plain, _ = tiny.run(how, people, TRAINING)
+    making = Making(HalfDone)
+
+    def engine(plan: Blueprint, silos: Federation) -> Lanes:
+        made = making(plan, silos)
+        for lane in made.lanes:
+            tape: Any = lane.host.recorder
+            tape.model = lane.host.model
+            tapes.append(tape)
+        return made
+
+    monkeypatch.setattr(Blueprint, "silo", noting)
+    found, loop = tiny.run(how, people, TRAINING, engine=engine)
+    loop.engine.close()
+    assert any("stream capture" in text for text in making.said)
+    assert found.rows == plain.rows
+    assert [record["shown"] for record in found.rounds] == [record["shown"] for record in plain.rounds]
+
+
+def test_what_a_listener_draws_is_no_silos_doing(people: Federation) -> None:
+    def listener(event: Any) -> None:
+        torch.rand(())
+
+    history, loop = tiny.run("fedavg", people, TRAINING, engine=Making(), listener=listener)
+    loop.engine.close()
+    assert history.rows == rows_of("fedavg", people)

@@ -38,14 +38,17 @@ class Arithmetic:
     @contextmanager
     def set(self) -> Iterator[None]:
         """Torch's own switches as they must be for a run; put back afterwards."""
-        matrices, convolutions, kernels = torch.backends.cuda.matmul, torch.backends.cudnn, torch.backends.mkldnn
-        before = matrices.allow_tf32, convolutions.allow_tf32, kernels.enabled
-        matrices.allow_tf32 = convolutions.allow_tf32 = self.precision == "tf32"
+        convolutions, kernels, short = torch.backends.cudnn, torch.backends.mkldnn, self.precision == "tf32"
+        matrices = torch.get_float32_matmul_precision()
+        before = convolutions.allow_tf32, kernels.enabled
+        torch.set_float32_matmul_precision("high" if short else "highest")
+        convolutions.allow_tf32 = short
         kernels.enabled = self.onednn and kernels.enabled  # type: ignore[assignment]
         try:
             yield
         finally:
-            matrices.allow_tf32, convolutions.allow_tf32, kernels.enabled = before
+            torch.set_float32_matmul_precision(matrices)
+            convolutions.allow_tf32, kernels.enabled = before
 
     def cast(self, device: torch.device) -> AbstractContextManager[object]:
         """Around a pass through a network."""

@@ -93,7 +93,13 @@ def follow(
     total = silo.model.hold("total loss", torch.zeros((), dtype=torch.float64))
     before = silo.steps
 
+    begun: dict[str, object] = {}  # what parts noted before the step that is being made
+
     def whole(given: Some | Planned) -> Tensor:
+        if begun.get("step") == silo.steps:  # it could not be recorded, and Python's part of it is done already
+            silo.scratch = dict(begun["scratch"])  # type: ignore[call-overload]
+            silo.model.train()
+        begun.update(step=silo.steps, scratch=dict(silo.scratch))
         loss = step(silo, silo.made(given) if isinstance(given, Planned) else given)  # type: ignore[arg-type]
         optimizer.step()
         total.add_(loss)

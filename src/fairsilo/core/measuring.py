@@ -32,7 +32,8 @@ def tallied_once(silo: Silo, split: str, groups: Grouped | None = None) -> Tenso
 
     def made() -> tuple[Tensor, dict[str, Tensor], Tensor]:
         # what the address stands for must stay there as long as it does
-        return tallied(silo, split, groups), groups.sums if groups is not None else {}, sent
+        # and other threads read the tally at once: on the CPU it is complete
+        return tallied(silo, split, groups).cpu(), groups.sums if groups is not None else {}, sent
 
     # on a GPU all silos get the same tensor, and to read it would cost more than to measure it
     model = place_of(sent) if sent.is_cuda and not silo.model.layout.own else digest(silo.model.read())

@@ -18,6 +18,9 @@ from fairsilo.core.silo import Batch, Planned
 Given = Batch | Planned  # what a step takes: one of them, or several
 
 
+KINDS = 128  # that are kept
+
+
 class Recorded(NamedTuple):
     """A step that can be made again."""
 
@@ -46,9 +49,12 @@ class Recordings:
         """Make a step and keep how; None where that cannot be done, and then it was not made."""
         raise NotImplementedError
 
+    def clear(self) -> None:
+        self._kinds.clear()
+
     def forget(self) -> None:
         """Record anew what was recorded; what could not be is not tried again."""
-        for known in self._kinds.values():
+        for known in list(self._kinds.values()):  # other threads may add to them
             if known.recorded is not None:
                 known.made, known.recorded = 1, None
 
@@ -62,6 +68,8 @@ class Recordings:
         """
         tensors = list(_tensors(given))
         key = (*kind, *_lasts(given), *((tensor.shape, tensor.dtype) for tensor in tensors))
+        if len(self._kinds) > KINDS:  # of steps whose kind changes with every round
+            self.clear()
         known = self._kinds.setdefault(key, _Kind())
         known.made += 1
         if known.made == 1:  # what is set up at its first use is there when the second is recorded

@@ -117,6 +117,8 @@ class Measured:
         try:
             mine.set_result(made())
         except BaseException as problem:
+            with self._lock:
+                self._found.pop(key, None)  # the next silo may do better
             mine.set_exception(problem)
             raise
         return mine.result()

@@ -9,7 +9,43 @@ from contextlib import contextmanager
 
 import torch
 
-_SEEDED = threading.RLock()
+
+class _Seeded:
+    """A lock that its thread may enter again, and may lend to others while it waits for them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: int | None = None
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        if self._owner != threading.get_ident():
+            self._lock.acquire()
+            self._owner = threading.get_ident()
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = None
+            self._lock.release()
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        if self._owner != threading.get_ident():
+            yield
+            return
+        depth, self._depth, self._owner = self._depth, 0, None
+        self._lock.release()
+        try:
+            yield
+        finally:
+            self._lock.acquire()
+            self._owner, self._depth = threading.get_ident(), depth
+
+
+_SEEDED = _Seeded()
+lent = _SEEDED.lent  # around a wait for threads that may themselves have to seed torch's generator
 
 
 def key(seed: int, *purpose: object) -> int:

@@ -48,13 +48,16 @@ class Graphs(Recordings):
 
     def record(self, step: Callable[[], Tensor]) -> Recorded | None:
         graph = torch.cuda.CUDAGraph()
-        try:
-            with self.capturing, _no_collection():
-                result = self._capture(graph, step)
-        except RuntimeError as problem:
-            self.pool = torch.cuda.graph_pool_handle()  # the other one still counts as recorded to
-            self.failed(problem)
-            return None
+        with self.capturing:
+            try:
+                with _no_collection():
+                    result = self._capture(graph, step)
+            except Exception as problem:
+                self.pool = torch.cuda.graph_pool_handle()  # the other one still counts as recorded to
+                self.failed(problem)
+                if not isinstance(problem, RuntimeError):
+                    raise
+                return None
         self.captured += 1
         graph.replay()
         return Recorded(result, graph.replay, step)
@@ -161,6 +164,8 @@ class Lanes(Simulation):
                 host.recorder = recorder = recordings()
                 recorder.failed = self._failed
                 self.recorders.append(recorder)
+        for name in (*federation.names, *federation.unseen_names):
+            _ = first.data[name]  # on the device before threads ask for it
         self.lanes = [Lane(host) for host in hosts]
         self.draws: dict[str, bool] = {}  # kind of exchange -> whether silos draw from torch's own generators
         everybody = (*federation.silos, *federation.unseen)
@@ -170,7 +175,7 @@ class Lanes(Simulation):
         """Answers in name order. Silos that draw from torch's own generators, which threads share, go one by one."""
         since = torch.cuda.current_stream().record_event() if self.lanes[0].stream else None
         kind, silos = exchange.kind, list(exchange.silos)
-        while silos and self.draws.get(kind, True):
+        while silos and (len(self.lanes) == 1 or self.draws.get(kind, True)):
             yield self._reply(exchange, silos[0], self._watched(exchange, silos[0], since))
             del silos[0]
         if not silos:
@@ -182,11 +187,19 @@ class Lanes(Simulation):
         under_way = [lane.thread.submit(self._serve, lane, exchange, since, waiting) for lane in self.lanes]
         try:
             for name in silos:
-                yield self._reply(exchange, name, answers.pop(name).result())
+                with streams.lent():
+                    found = answers.pop(name).result()
+                reply = self._reply(exchange, name, found)
+                mine = _states()
+                yield reply
+                del found, reply
+                if _states() != mine:  # the caller drew
+                    before = _states()
         finally:
             waiting.clear()  # where the caller gave up
-            for one in under_way:
-                one.result()
+            with streams.lent():
+                for one in under_way:
+                    one.result()
         if _states() != before:
             raise FairsiloError(
                 f"silos drew from torch's own random numbers in an exchange of kind {kind} where the first had not; "
@@ -227,7 +240,8 @@ class Lanes(Simulation):
 
         lane.host.ambient = watching
         request, memory = exchange.request(name), self.stores[name].memory
-        found = lane.thread.submit(lane.answer, name, request, memory, since).result()
+        with streams.lent():
+            found = lane.thread.submit(lane.answer, name, request, memory, since).result()
         if isinstance(found[0].message, Message):  # one that failed tells nothing
             self.draws[exchange.kind] = self.draws.get(exchange.kind, False) or drew[0]
         if drew[0] and len(self.lanes) > 1:
@@ -249,6 +263,8 @@ class Lanes(Simulation):
     def close(self) -> None:
         for lane in self.lanes:
             lane.thread.shutdown()
+        for recorder in self.recorders:
+            recorder.clear()  # graphs hold memory of the GPU
 
 
 def why_made(method: Method) -> str:

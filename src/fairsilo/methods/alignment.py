@@ -59,6 +59,8 @@ def _kernel(one: Tensor, other: Tensor, gammas: tuple[float, ...]) -> Tensor:
     return torch.stack([(-gamma * distances).exp() for gamma in gammas]).sum(0).mean()
 
 
+# How strong the term is depends on the network: each round's record shows the length of its gradient as a share of the
+# task's, found once, half-way through local training. No other number depends on it.
 RATIO = f"feature-alignment{SHOWN}ratio"
 _DUE = "feature-alignment.due"  # whether this step finds it
 

@@ -79,8 +79,12 @@ class Alternating:
         self.body, self.head = (
             make_optimizer(silo, chosen, name) for chosen, name in ((is_body, "body"), (is_head, "head"))
         )
-        self.count = 0
+        self.silo = silo
 
     def step(self) -> None:
-        self.count += 1
-        (self.head if self.count % CYCLE == 0 else self.body).step()
+        (self.head if heads_turn(self.silo) else self.body).step()
+
+
+def heads_turn(silo: Silo) -> bool:
+    """Whether the step to come is the head's, of two that step in turn."""
+    return (silo.steps + 1) % CYCLE == 0

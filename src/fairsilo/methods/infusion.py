@@ -26,6 +26,12 @@ class Rules(Protocol):
     """Which terms the objective has, and how strong they are: the settings of the part."""
 
     @property
+    def name(self) -> str: ...
+    @property
+    def server_lr(self) -> float: ...
+    @property
+    def server_batch(self) -> int: ...
+    @property
     def kd(self) -> bool: ...
     @property
     def quality(self) -> bool: ...
@@ -48,6 +54,10 @@ class Infusion:
         rate: Of Adam.
         batch_size: Images of each silo a step.
     """
+
+    @classmethod
+    def of(cls, server: Server, rules: Rules) -> Infusion:
+        return cls(server, rules.name, rules.server_lr, rules.server_batch)
 
     def __init__(self, server: Server, purpose: str, rate: float, batch_size: int) -> None:
         assert server.own_model is not None

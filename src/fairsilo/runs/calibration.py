@@ -35,7 +35,10 @@ def chosen(plan: Blueprint, federation: Federation, workers: int, running: bool)
         workers: How many processes there would be.
         running: Whether they run already, for a run before.
     """
-    step = seconds_a_step(plan, federation)
+    try:
+        step = seconds_a_step(plan, federation)
+    except Exception as problem:  # noqa: BLE001 - what a network or a sample raises is a silo's failure, in its round
+        return Choice("processes", f"engine processes with {workers} workers: no step could be timed ({problem})")
     each = [step * _steps(plan, len(silo.train)) for silo in federation.silos]
     rounds = plan.training.rounds * _share(plan, len(federation.silos))
     alone, together = rounds * sum(each), rounds * makespan(each, workers)

@@ -27,6 +27,7 @@ from fairsilo.runs.setup import (
     check_data,
     check_methods,
     dataset_of,
+    engine_of,
     evaluate_of,
     federation_of,
     resolved,
@@ -75,6 +76,7 @@ def compare(
         here = dataclasses.replace(base, baseline=None, data=dataclasses.replace(base.data, held_out=domain))
         federation = given or federation_of(here, dataset)
         roster = federation.roster
+        here = dataclasses.replace(here, engine=engine_of(here.engine))
         refuse_idle(here, federation, names, model=objects.model is None, by_hand=given is not None)
         groups_of(federation, here.evaluate.columns)
         here = dataclasses.replace(resolved(here, roster, given is not None), model=here.model)
@@ -114,7 +116,7 @@ def compare(
         }
         for cell in cells
     ]
-    common = dataclasses.replace(base, evaluate=evaluate_of(base, roster))
+    common = dataclasses.replace(base, evaluate=evaluate_of(base, roster), engine=engine_of(base.engine))
     comparison = Comparison(folder, names, tuple(by_domain), seeds, tuple(found), grid, config.as_dict(common))
     RunFolder(folder).write_json("comparison.json", comparison.as_dict())
     return comparison

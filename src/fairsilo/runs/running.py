@@ -46,6 +46,7 @@ from fairsilo.runs.seen import write_seen
 from fairsilo.runs.setup import (
     Objects,
     check,
+    engine_of,
     federation_of,
     fingerprint,
     plan_of,
@@ -111,7 +112,8 @@ def run(
     objects.method(experiment.method)
     federation = objects.federation or federation_of(experiment)
     names = [experiment.method, *filter(None, [experiment.baseline])]
-    refuse_idle(experiment, federation, names, model=objects.model is None, by_hand=objects.federation is not None)
+    here = dataclasses.replace(experiment, engine=engine_of(experiment.engine))
+    refuse_idle(here, federation, names, model=objects.model is None, by_hand=objects.federation is not None)
     groups_of(federation, experiment.evaluate.columns)
     experiment = resolved(experiment, federation.roster, objects.federation is not None)
     check(experiment, federation.roster, objects)
@@ -214,7 +216,10 @@ def run_one(
         notes=(*notes_of(federation), *groups.notes, *([start] if start else [])),
         warnings=(short,),
     )
-    summary = conduct(experiment, course, folder, listener)
+    try:
+        summary = conduct(experiment, course, folder, listener)
+    finally:
+        course.engine.close()
     if experiment.evaluate.examples and plan.task.output.per == "pixel":
         # what the folder names was imported for this very run, so it is trusted
         write_examples(Trained(folder, method=method, model=objects.model, trust=True), federation)

@@ -219,7 +219,7 @@ def engine_of(engine: EngineSettings) -> EngineSettings:
     for name, default in dataclasses.asdict(Arithmetic()).items():
         if getattr(engine, name) not in (default, chosen[name]):
             raise FairsiloError(f"engine.preset=fast sets engine.{name}={chosen[name]}; leave one of them out")
-    return dataclasses.replace(engine, **chosen)
+    return dataclasses.replace(engine, preset="exact", **chosen)  # what it stands for here, and stays for this run
 
 
 def model_of(chosen: str, method: str, roster: Roster) -> str:

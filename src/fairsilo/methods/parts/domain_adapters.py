@@ -77,7 +77,7 @@ class DomainAdapters(Part):
         require_all_sent(self.name, layout, "trains the silos' whole models")
 
     def prepare(self, server: Server) -> None:
-        training = self._training(server)
+        training = Infusion.of(server, self)
         server.vector = training.alone(self.init_epochs)
         assert server.network is not None
         initial = server.network().read()
@@ -108,13 +108,10 @@ class DomainAdapters(Part):
         return torch.zeros_like(server.vector)
 
     def step(self, server: Server, direction: Tensor) -> Tensor:
-        kept, training = server.memory.of(self), self._training(server)
+        kept, training = server.memory.of(self), Infusion.of(server, self)
         loss = partial(training.objective, self, kept["quality"])
         vector, kept["models"] = training.together(kept["models"], self.server_epochs, loss)
         return vector - server.vector
-
-    def _training(self, server: Server) -> Infusion:
-        return Infusion(server, self.name, self.server_lr, self.server_batch)
 
     def model_for(self, server: Server, silo: str | None, vector: Tensor) -> Tensor:
         answering = vector.clone()

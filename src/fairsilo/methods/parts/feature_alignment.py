@@ -1,9 +1,5 @@
 """Feature alignment, the DA half of BGP (FFT-GP) and GRACE's client. Differs from FedAvg by a term that keeps the local
-features distributed as the received model's, on the same batch.
-
-How strong the term is depends on the network: each round's record shows the length of its gradient as a share of the
-task's (`feature-alignment.ratio`), found once, half-way through local training. No other number depends on it.
-"""
+features distributed as the received model's, on the same batch."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ model's. The prompt of an image never depends on the others of its batch (in the
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -61,6 +62,9 @@ class GroupPrompts(Part):
         if previous is not None:
             silo.hold(f"{self.name}.previous", previous)
         silo.hold(f"{self.name}.progress", torch.tensor(silo.round / silo.rounds, dtype=silo.model.layout.dtype))
+
+    def phase(self, silo: Silo, step: int) -> Hashable:
+        return silo.round > 1
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         known, before = silo.scratch.get(CLUSTERS), silo.scratch.get(f"{self.name}.previous")

@@ -6,6 +6,7 @@ ten train the body and one the head.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -16,7 +17,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.fields import setting
-from fairsilo.methods.heads import Alternating, is_body, is_head, require_head
+from fairsilo.methods.heads import Alternating, heads_turn, is_body, is_head, require_head
 from fairsilo.methods.requirements import require_new_optimizer
 
 
@@ -46,8 +47,11 @@ class HeadThenBody(Part):
         require_head(self.name, layout, body=True)
         require_new_optimizer(self.name, training)
 
+    def phase(self, silo: Silo, step: int) -> Hashable:
+        return heads_turn(silo)
+
     def train(self, silo: Silo) -> Tensor:
         if self.turns == "batches":
-            return follow(silo, Alternating(silo), silo.batches())
+            return follow(silo, Alternating(silo), silo.drawn())
         training_only(silo, is_head, silo.batches("head"))
         return training_only(silo, is_body, silo.batches(epochs=self.body_epochs))

@@ -80,7 +80,7 @@ class MoreauEnvelope(Part):
         return loss
 
     def phase(self, silo: Silo, step: int) -> Hashable:
-        return silo.training.lr  # a number in its steps
+        return silo.training.lr
 
     def personal(self, silo: Silo, vector: Tensor) -> Tensor:
         model: Tensor = silo.scratch[self.name]
