@@ -26,6 +26,10 @@ WAITING = {  # a GPU's recording cannot wait for a value
 }
 
 
+class LooksError(RuntimeError):
+    pass
+
+
 class Tape(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +39,7 @@ class Tape(TorchDispatchMode):
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         if function in WAITING and _waits(function, args):
-            raise RuntimeError(f"a step that looks at values cannot be recorded ({function})")
+            raise LooksError(f"a step that looks at values cannot be recorded ({function})")
         result = function(*args, **(kwargs or {}))
         self.done.append((function, args, kwargs or {}, result))
         return result
@@ -61,10 +65,14 @@ class OnTape(Recordings):
         super().__init__()
         self.recorded = self.replayed = 0
 
-    def record(self, step: Callable[[], Tensor]) -> Recorded:
+    def record(self, step: Callable[[], Tensor]) -> Recorded | None:
         tape = Tape()
-        with tape:
-            result = step()
+        try:
+            with tape:
+                result = step()
+        except LooksError as problem:  # as on a GPU such a step is made; what it did until then is done twice here
+            self.failed(problem)
+            return None
         self.recorded += 1
 
         def again() -> None:

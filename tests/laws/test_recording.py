@@ -18,9 +18,12 @@ from fairsilo.errors import QuorumError
 from tape import OnTape
 
 TRAINING = dataclasses.replace(tiny.TRAINING, rounds=3)
+TEXTS = "has a text encoder that looks at values"
 NOT_YET = {  # method -> what its step does that no recording can: such a method's steps are simply made
-    "clip-zero-shot": "trains nothing",
     "dp-sgd": "has batches of random sizes",
+    "promptfl": TEXTS,
+    "promptfl | ga": TEXTS,
+    "promptfl | grace": TEXTS,
 }
 
 

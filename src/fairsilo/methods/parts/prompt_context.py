@@ -23,6 +23,7 @@ class PromptContext(Part):
         formula="T_c = text([v_1, ..., v_M, class c]);  min CE(s cos(I, T), y) over v",
     )
     needs = frozenset({"classification"})
+    does = frozenset({"made-steps"})  # its text encoder looks at values
 
     context_length: int = setting(16, "context vectors before the class name (M)", low=1)
 
