@@ -195,3 +195,15 @@ def test_gap_methods_need_validation_data(people: Federation) -> None:
     silos = Federation("bare", people.classes, (bare, people["b"]), people.unseen)
     with pytest.raises(FairsiloError, match=r"'a' has none; set data\.validation above 0"):
         tiny.run("ga", silos)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads what Linux tells of a process")
+def test_workers_begin_with_their_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    pool = Pool(1, threads=3)
+    try:
+        told = Path(f"/proc/{pool.workers[0].process.pid}/environ").read_bytes().split(b"\0")
+        assert b"OMP_NUM_THREADS=3" in told
+        assert os.environ["OMP_NUM_THREADS"] == "7"
+    finally:
+        pool.close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import Part
 from fairsilo.core.recording import Recorded
 from fairsilo.core.round import open_round
+from fairsilo.core.samples import Split
 from fairsilo.core.silo import Batch, Memory, Silo
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
@@ -110,6 +112,24 @@ def test_one_thread_at_a_time_has_torchs_generator() -> None:
     for number in (1, 2):
         with streams.ambient(number, "weights"):
             assert torch.equal(found[number], torch.cat([torch.rand(1) for _ in range(20)]))
+
+
+@dataclass(frozen=True)
+class SlowlySeeded(Part):
+    """At every silo but the first, weights of its own that take their time to be drawn."""
+
+    name = "slowly-seeded"
+
+    def begin(self, silo: Silo) -> None:
+        if silo.name != "a":
+            with streams.ambient(0, silo.name):
+                torch.rand(3)
+                time.sleep(0.1 if silo.name == "c" else 0.0)
+
+
+def test_numbers_that_a_silo_seeds_itself_are_not_taken_for_draws(people: Federation) -> None:
+    """The answer of `b` is looked at while `c` has torch's generator."""
+    rows_of(with_part(SlowlySeeded()), people, Making())
 
 
 # ---------------------------------------------------------------------------------------------- what cannot be recorded
@@ -231,7 +251,7 @@ def test_prompts_inside_a_shared_encoder_belong_to_their_thread() -> None:
 
 # ------------------------------------------------------------------------------------- what a short run does not show
 def long(**changes: Any) -> Any:
-    return dataclasses.replace(tiny.TRAINING, rounds=3, **changes)
+    return dataclasses.replace(tiny.TRAINING, **({"rounds": 3} | changes))
 
 
 @pytest.mark.parametrize(
@@ -249,6 +269,50 @@ def test_longer_runs_and_fewer_silos(how: str, training: Any, people: Federation
     loop.engine.close()
     assert found.rows == plain.rows
     assert torch.equal(found.vector, plain.vector)
+
+
+@pytest.mark.parametrize("groups", [(), ("sex",)])
+def test_models_are_measured_by_replays(
+    groups: tuple[str, ...], people: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[int] = []
+    forward = tiny.TinyNet.forward
+
+    def counting(self: Any, inputs: Tensor) -> Any:
+        if not self.training:
+            measured.append(len(inputs))
+        return forward(self, inputs)
+
+    monkeypatch.setattr(tiny.TinyNet, "forward", counting)
+    sexes = {"sex": "fm" * (len(people.silos[0].test) // 2)}
+    silos = tuple(
+        dataclasses.replace(silo, test=Split(silo.test.inputs, silo.test.targets, attributes=sexes))
+        for silo in people.silos
+    )
+    people, training = dataclasses.replace(people, silos=silos), long(rounds=6)
+    plain, _ = tiny.run("fedavg", people, training, groups=groups)
+    made = len(measured)
+    measured.clear()
+    found, loop = tiny.run("fedavg", people, training, groups=groups, engine=Making())
+    loop.engine.close()
+    assert found.rows == plain.rows
+    assert found.groups == plain.groups
+    assert bool(found.groups) == bool(groups)
+    assert len(measured) < made / 2
+
+
+def test_backward_passes_stay_in_their_lane(people: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed: list[bool] = []
+    answer = Host.answer
+
+    def watched(self: Host, *given: Any) -> Any:
+        allowed.append(torch.autograd.is_multithreading_enabled())
+        return answer(self, *given)
+
+    monkeypatch.setattr(Host, "answer", watched)
+    rows_of("fedavg", people, Making())
+    assert set(allowed) == {False}
+    assert torch.autograd.is_multithreading_enabled()
 
 
 class HalfDone(OnTape):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -51,10 +53,10 @@ def tallied(silo: Silo, split: str, groups: Grouped | None = None) -> Tensor:
     silo.model.eval()
     total: Tensor | None = None
     for batch in silo.evaluation_batches(silo.data.split(split)):
-        if groups is None:
-            tally = _tally(silo, batch)
+        if groups is None or not groups.places:
+            tally = _replayed(silo, "tally", batch, _tally)
         else:
-            prediction = predicted(silo, batch)
+            prediction = _replayed(silo, "prediction", batch, predicted)
             tally = silo.task.tally(prediction, batch.targets)
             groups.add(silo.task, prediction, batch.targets, batch.indices)
         total = tally.clone() if total is None else total + tally
@@ -64,14 +66,15 @@ def tallied(silo: Silo, split: str, groups: Grouped | None = None) -> Tensor:
 
 
 def _tally(silo: Silo, batch: Batch) -> Tensor:
-    """The tally of a batch; replayed where it can be. What a part changes of inputs may be a silo's own matter."""
+    return silo.task.tally(predicted(silo, batch), batch.targets)
 
-    def made(some: Batch) -> Tensor:
-        return silo.task.tally(predicted(silo, some), some.targets)
 
+def _replayed(silo: Silo, what: str, batch: Batch, made: Callable[[Silo, Batch], Tensor]) -> Tensor:
+    """Something of the model held and a batch; replayed where it can be. What a part changes of inputs may be a silo's
+    own matter."""
     if silo.recorder is None or silo.method.hooks("inputs"):
-        return made(batch)
-    return silo.recorder.taken(("tally", id(silo.model)), batch, made)
+        return made(silo, batch)
+    return silo.recorder.taken((what, id(silo.model)), batch, partial(made, silo))
 
 
 def report(silo: Silo, message: Message, model: str) -> dict[str, Measure]:

@@ -45,6 +45,7 @@ class _Seeded:
 
 
 _SEEDED = _Seeded()
+alone = _SEEDED  # around a look at torch's generator, which another thread may have seeded for a moment
 lent = _SEEDED.lent  # around a wait for threads that may themselves have to seed torch's generator
 
 

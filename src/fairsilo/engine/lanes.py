@@ -106,8 +106,14 @@ class Lane:
     def answer(self, name: str, request: Request, memory: Memory, since: Since) -> tuple[Answer, float]:
         """A silo's answer, complete on the device, and the seconds it took."""
         begun = time.perf_counter()
+        # a backward pass stays in this thread: lanes would share the one that torch has for a GPU, and cuDNN's handle
+        # there with the stream of a lane that captures
+        with torch.autograd.set_multithreading_enabled(False):
+            return self._answer(name, request, memory, since), time.perf_counter() - begun
+
+    def _answer(self, name: str, request: Request, memory: Memory, since: Since) -> Answer:
         if self.stream is None or since is None:
-            return self.host.answer(name, request, memory), time.perf_counter() - begun
+            return self.host.answer(name, request, memory)
         home = torch.cuda.default_stream(self.stream.device)
         with torch.cuda.stream(self.stream):
             self.stream.wait_event(since)
@@ -116,7 +122,7 @@ class Lane:
                 if tensor.is_cuda:
                     tensor.record_stream(home)  # the server reads it there, and may let go of it before that is done
             self.stream.synchronize()
-        return answer, time.perf_counter() - begun
+        return answer
 
 
 class Lanes(Simulation):
@@ -279,8 +285,9 @@ def why_made(method: Method) -> str:
 
 def _states() -> list[Any]:
     """Where torch's own generators are."""
-    gpus = [(one.initial_seed(), one.get_offset()) for one in torch.cuda.default_generators]
-    return [bytes(torch.get_rng_state().numpy()), *gpus]
+    with streams.alone:
+        gpus = [(one.initial_seed(), one.get_offset()) for one in torch.cuda.default_generators]
+        return [bytes(torch.get_rng_state().numpy()), *gpus]
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -8,6 +8,7 @@ was working on with it: the silo is counted as lost for this exchange and a new 
 from __future__ import annotations
 
 import importlib
+import os
 import pickle
 import signal
 import sys
@@ -45,11 +46,11 @@ class CannotTravelError(FairsiloError):
 class Worker:
     """One child process and the pipe to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads in an unknown state
         self.pipe, far = context.Pipe()
         self.process = context.Process(target=_serve, args=(far,), daemon=True)
-        with _without_main(), _deaf_to_interrupts():
+        with _without_main(), _deaf_to_interrupts(), _at_threads(threads):
             self.process.start()
         far.close()
         self.setup: object = None  # what it was last set up with
@@ -66,12 +67,13 @@ class Worker:
 class Pool:
     """Worker processes that serve one run after another: starting them costs seconds, setting them up does not."""
 
-    def __init__(self, count: int) -> None:
-        self.workers = [Worker() for _ in range(count)]
+    def __init__(self, count: int, threads: int = 1) -> None:
+        self.threads = threads
+        self.workers = [Worker(threads) for _ in range(count)]
 
     def replace(self, worker: Worker) -> Worker:
         worker.end()
-        fresh = Worker()
+        fresh = Worker(self.threads)
         self.workers[self.workers.index(worker)] = fresh
         return fresh
 
@@ -247,6 +249,21 @@ def _deaf_to_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _at_threads(count: int) -> Iterator[None]:
+    """Start a process whose libraries find the number of threads in its environment: oneDNN's kernels for ARM look
+    there, and not at what torch is told later."""
+    name = "OMP_NUM_THREADS"
+    before = os.environ.get(name)
+    os.environ[name] = str(count)
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 def _serve(pipe: Connection) -> None:

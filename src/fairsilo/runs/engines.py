@@ -48,7 +48,7 @@ def engines(experiment: Experiment, silos: int, listener: Callback) -> Iterator[
         if engine == "processes":
             try:
                 if not pools:
-                    pools.append(Pool(workers))
+                    pools.append(Pool(workers, settings.threads))
                 options = {"timeout": settings.timeout, "strict": settings.strict, "folder": folder}
                 return Processes(plan, federation, pools[0], **options)  # type: ignore[arg-type]
             except CannotTravelError as problem:
