@@ -24,9 +24,11 @@ from fairsilo.engine.loop import History, Loop
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
+from fairsilo.laws.tiny import looped
 from fairsilo.methods.contrasts import prototype_contrast
 from fairsilo.methods.parts.prototype_contrast import PrototypeContrast
 from fairsilo.models import backbones
+from fairsilo.models.clip_networks import AdapterBank
 from fairsilo.runs.replayed import Replayed
 
 SHORT = dataclasses.replace(tiny.TRAINING, rounds=2)
@@ -103,6 +105,25 @@ def test_prompts_are_not_read_again_every_round(
         api.run(out=folder, federation=people, engine={"name": "sequential"}, optimizer="adam", **settings)
         counts.append(len(read))
     assert counts == [1, 0]
+
+
+def test_the_servers_clip_sees_test_images_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FedAG's CLIP is the server's: what it makes of test images is kept, with the same numbers."""
+    seen: list[int] = []
+    stem = AdapterBank.stem
+    monkeypatch.setattr(AdapterBank, "stem", lambda *given: (seen.append(len(given[1])), stem(*given))[1])
+    counts, rows = [], []
+    for rounds, kept in ((1, True), (3, True), (3, False)):
+        seen.clear()
+        training = dataclasses.replace(tiny.TRAINING, rounds=rounds)
+        plan, people, images, made = tiny.on_backbone("fedag", tiny.federation(), training)
+        assert plan.encoded
+        plan = dataclasses.replace(plan, encoded=kept)
+        history = looped(plan, people, server_data=images, synthetic=made).run()
+        counts.append(len(seen))
+        rows.append(history.rows)
+    assert counts[0] == counts[1] < counts[2]
+    assert rows[1] == rows[2]
 
 
 def test_a_pooled_run_can_be_looked_at_again(tmp_path: Path) -> None:

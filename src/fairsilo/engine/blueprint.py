@@ -59,6 +59,7 @@ class Blueprint:
     arithmetic: Arithmetic = field(default_factory=Arithmetic)  # what changes rounding
     silos: tuple[str, ...] = ()  # who trains
     stemmed: bool = False  # silos hold what the network's frozen first stage made of their data
+    encoded: bool = False  # what the server's network has of that kind is kept of the samples it is measured on
 
     # ------------------------------------------------------------------------------------------------------- as text
     def as_text(self) -> str:

@@ -61,6 +61,7 @@ def keep_features(
     shelf: Shelf | None = None,
 ) -> Prepared:
     """The data behind the frozen stage, where there is one and it may be kept; past `limit` GiB in files."""
+    plan = dataclasses.replace(plan, encoded=wanted and _server_encodes(plan))
     model = plan.flat()
     network = model.module
     frozen = sum(p.numel() for p in network.parameters() if not p.requires_grad)
@@ -81,6 +82,38 @@ def keep_features(
     said = f"features of the frozen backbone are kept: {keeper.bytes / 2**20:.1f} MiB, {where}"
     changed = dataclasses.replace(federation, silos=silos, unseen=unseen)
     return Prepared(dataclasses.replace(plan, stemmed=True), changed, server, said)
+
+
+def _server_encodes(plan: Blueprint) -> bool:
+    """Whether the server's own network has a frozen first stage, which sees images as they are."""
+    own = plan.server_flat()
+    return own is not None and isinstance(own.module, Staged) and not plan.method.owners("inputs")
+
+
+class Encoded:
+    """What the frozen first stage of the server's network makes of the samples that it is measured on: made when they
+    are first asked for, and kept.
+
+    Args:
+        model: The server's network, which from then on takes what is kept.
+    """
+
+    def __init__(self, model: FlatModel) -> None:
+        assert isinstance(model.module, Staged)
+        self.model, self.network = model, model.module
+        self._kept: dict[tuple[object, ...], tuple[Split, InMemory]] = {}  # the split stays where its place says
+
+    def of(self, silo: SiloData) -> SiloData:
+        self.network.stemmed = True
+        return dataclasses.replace(silo, validation=self._split(silo.validation), test=self._split(silo.test))
+
+    def _split(self, split: Split) -> Split:
+        if not len(split):
+            return split
+        if split.place not in self._kept:
+            blocks = (inputs_for(self.model, inputs) for inputs, _ in split.blocks(8 * self.network.block))
+            self._kept[split.place] = split, InMemory(torch.cat(list(map(self.network.stem_in_blocks, blocks))))
+        return Split(self._kept[split.place][1], split.targets, attributes=split.attributes)
 
 
 def _why_not(plan: Blueprint, staged: bool, wanted: bool) -> str:

@@ -19,6 +19,7 @@ from fairsilo.core.silo import Measured, Memory, Recorder
 from fairsilo.core.vault import Vault
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
+from fairsilo.engine.features import Encoded
 from fairsilo.engine.resident import Data, beside
 
 REMEMBERED = ("train", "share", "personalise")  # exchanges that change what a silo remembers
@@ -46,6 +47,7 @@ class Host:
         self.model = blueprint.flat()
         self.data = beside(self.model.parameters.device, federation)
         self.server_model = blueprint.server_flat()
+        self.encoded = Encoded(self.server_model) if self.server_model is not None and blueprint.encoded else None
         self.measured = Measured(shared_splits(federation))
         self.recorder: Recorder | None = None
         self.ambient: Callable[..., AbstractContextManager[object]] = streams.ambient
@@ -58,7 +60,10 @@ class Host:
         on_server_model = request.message.numbers.get("network") == "server" and self.server_model is not None
         model = self.server_model if on_server_model else self.model
         assert model is not None
-        silo = plan.silo(model, self.data[name], request, memory, self.vaults.get(name))
+        data = self.data[name]
+        if on_server_model and self.encoded is not None:
+            data = self.encoded.of(data)
+        silo = plan.silo(model, data, request, memory, self.vaults.get(name))
         silo.measured, silo.recorder = self.measured, self.recorder
         try:
             with self.ambient(plan.seed, request.round, name, request.kind):

@@ -128,8 +128,9 @@ class AdapterBank(Staged):
     def tail(self, stemmed: Tensor) -> Output:
         adapted = self.adapted(stemmed)
         phi = self.logits(adapted)
-        beta, chosen = self.attend(phi), int(self.get_buffer("route"))
-        share = beta if chosen < 0 else torch.eye(len(phi)).to(beta)[chosen].expand_as(beta)
+        beta, chosen = self.attend(phi), self.get_buffer("route")
+        alone = (torch.arange(len(phi), device=beta.device) == chosen).to(beta)
+        share = torch.where(chosen < 0, beta, alone.expand_as(beta))  # without a look at the number, which would wait
         return Output(mixed(share, phi), mixed(share, adapted), {"attention": beta})
 
 
