@@ -4,6 +4,8 @@ interleaved repetitions, with its range.
     (a) a round of the sequential engine over a plain PyTorch loop of the same steps
     (b) the weighted mean of 20 models of 4.9 M floats, as a share of memory copy bandwidth
     (c) peak memory of a FedAvg round above that of a one-silo PyTorch loop, in model vectors
+    (d) what the other rules of aggregation take, in copies of the 20 models
+    (e) a round of FAA over one of FedAvg: two probes and the local model's loss, on a tenth of the samples
 """
 
 from __future__ import annotations
@@ -15,17 +17,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from fairsilo.config import TrainSettings
-from fairsilo.core.vectors import weighted_mean
+from fairsilo.core.vectors import gram, squared_norms, weighted_mean
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
+from fairsilo.methods.geometry import masked_mean
 from fairsilo.methods.text import method
 from fairsilo.models.registry import build
 from fairsilo.runs.bench import Job, one_round
@@ -57,8 +61,8 @@ def plain_round(model: nn.Module, people: Federation, training: TrainSettings) -
     model.load_state_dict(total)
 
 
-def make_loop(name: str, people: Federation, training: TrainSettings) -> Loop:
-    plan = Blueprint(method("fedavg"), name, Classify(10), 3, training, seed=0)
+def make_loop(name: str, people: Federation, training: TrainSettings, how: str = "fedavg") -> Loop:
+    plan = Blueprint(method(how), name, Classify(10), 3, training, seed=0)
     return Loop(plan, people.roster, Sequential(plan, people, strict=True))
 
 
@@ -97,6 +101,30 @@ def mean_bandwidth(repetitions: int = 15) -> dict[str, float]:
     # bytes moved: the copy reads and writes 20 rows, the mean reads 20 and writes 1
     found = ratios(lambda: copy.copy_(rows), lambda: weighted_mean(rows, weights), repetitions)
     return summary([ratio * 21 / 40 for ratio in found])
+
+
+def rules(repetitions: int = 7) -> dict[str, dict[str, float]]:
+    """Times of aggregation rules over 20 models, as multiples of the time of a copy of them."""
+    rows = torch.randn(20, 4_900_000)
+    copy, weights, mask = torch.empty_like(rows), torch.full((20,), 0.05, dtype=torch.float64), rows > 0
+    works: dict[str, Callable[[], object]] = {
+        "masked mean (FedHEAL)": lambda: masked_mean(rows, mask, weights),
+        "cosines (GRACE), projections (FedFV)": lambda: gram(rows),
+        "squared norms (q-FFL)": lambda: squared_norms(rows),
+    }
+    return {
+        f"{name} of 20 models / copy": summary(ratios(work, lambda: copy.copy_(rows), repetitions))
+        for name, work in works.items()
+    }
+
+
+def probing(repetitions: int = 9) -> dict[str, float]:
+    people = Job(silos=8).people
+    silos = tuple(replace(silo, validation=silo.train.subset(range(len(silo.train) // 10))) for silo in people.silos)
+    people = replace(people, silos=silos)
+    training = TrainSettings(rounds=100, epochs=1, batch_size=50, lr=0.01, momentum=0.9, weight_decay=1e-4)
+    probed, plain = (make_loop("small-cnn", people, training, how) for how in ("faa(warmup=0)", "fedavg"))
+    return summary(ratios(lambda: one_round(probed), lambda: one_round(plain), repetitions))
 
 
 def peak_memory(kind: str, silos: int) -> float:
@@ -150,6 +178,8 @@ def main() -> None:
         "engine / plain loop, small CNN": engine_overhead("small-cnn", 256, 32, 9),
         "engine / plain loop, ResNet-10": engine_overhead("resnet-10", 32, 16, 5),
         "mean of 20 models / copy bandwidth": mean_bandwidth(),
+        **rules(),
+        "round of FAA / round of FedAvg": probing(),
         **{f"memory above a one-silo loop, {key}": value for key, value in memory_above_plain().items()},
     }
     print("| what | median | range | repetitions |\n|---|---|---|---|")

@@ -20,13 +20,14 @@ from rich.console import Console
 
 import fairsilo
 from fairsilo.cli.grid import GridListener, table
+from fairsilo.config import EngineSettings
 from fairsilo.core.part import Part
 from fairsilo.core.silo import Silo
 from fairsilo.data.federation import Federation
 from fairsilo.engine.events import Event
 from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
-from fairsilo.runs.cells import Cell
+from fairsilo.runs.cells import Cell, engine_beside
 
 METHODS = ("fedavg", "scaffold")
 SETTINGS: dict[str, Any] = {"model": "small-cnn", "train": {"rounds": 2, "epochs": 1, "batch_size": 8}}
@@ -176,3 +177,26 @@ def test_a_cluster_that_is_not_there_is_a_sentence(tmp_path: Path, people: Feder
     pytest.importorskip("distributed", reason="needs the extra `cluster`")
     with pytest.raises(FairsiloError, match=r"no Dask scheduler answers at dask://127\.0\.0\.1:9"):
         compared(tmp_path, people, cluster="dask://127.0.0.1:9")
+
+
+def test_a_cluster_has_a_device_by_name(tmp_path: Path, people: Federation) -> None:
+    with pytest.raises(FairsiloError, match=r"on a cluster say engine\.device=cuda or cpu"):
+        compared(tmp_path, people, cluster="dask://127.0.0.1:9", engine={"device": "auto"})
+
+
+@pytest.mark.parametrize(
+    ("given", "jobs", "name", "lanes"),
+    [
+        ({}, 4, "sequential", None),
+        ({"name": "processes"}, 4, "processes", None),
+        ({"device": "cuda"}, 2, "lanes", 2),
+        ({"device": "cuda"}, 9, "lanes", 1),
+        ({"device": "cuda", "lanes": 3}, 9, "lanes", 3),
+        ({"device": "cuda", "name": "sequential", "lanes": 3}, 2, "sequential", 3),
+    ],
+)
+def test_what_a_run_trains_with_that_has_others_beside_it(
+    given: dict[str, Any], jobs: int, name: str, lanes: int | None
+) -> None:
+    found = engine_beside(EngineSettings(**given), jobs)
+    assert (found.name, found.lanes) == (name, lanes)

@@ -15,11 +15,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fairsilo.config import DataSettings, Experiment
+from fairsilo.config import DataSettings, EngineSettings, Experiment
 from fairsilo.data.dataset import Dataset
 from fairsilo.data.federation import Federation
 from fairsilo.engine.events import Callback, Event, guarded, silent
 from fairsilo.engine.features import Shelf
+from fairsilo.engine.lanes import LANES
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.engines import engines
 from fairsilo.runs.lock import locked
@@ -73,17 +74,24 @@ def one_by_one(
                 run_one(cell.experiment, federation, cell.folder, told, engine_for, shelf, objects)
 
 
-def run_cell(cell: Cell, objects: Objects) -> str:
-    """One cell in a process that has others beside it; returns why it could not be finished, in words.
+def engine_beside(engine: EngineSettings, jobs: int) -> EngineSettings:
+    """What a cell trains with that has others beside it: they share the cores, or the lanes that a GPU has use for.
+    Numbers do not depend on that."""
+    if engine.device == "cuda":
+        name = "lanes" if engine.name == "auto" else engine.name
+        return dataclasses.replace(engine, name=name, lanes=engine.lanes or max(1, LANES // jobs))
+    return dataclasses.replace(engine, name="sequential") if engine.name == "auto" else engine
 
-    Silos run one after the other in it: the cells share the cores. Numbers do not depend on that.
-    """
-    engine = cell.experiment.engine
-    alone = dataclasses.replace(engine, name="sequential") if engine.name == "auto" else engine
+
+def run_cell(cell: Cell, objects: Objects, jobs: int = 1) -> str:
+    """One cell in a process of its own, one of so many; returns why it could not be finished, in words."""
+    engine = engine_beside(cell.experiment.engine, jobs)
+    here = dataclasses.replace(cell.experiment, engine=engine)
     try:
         federation = objects.federation or _federation(cell.experiment)
         cell.folder.mkdir(parents=True, exist_ok=True)
-        with locked(cell.folder), engines(dataclasses.replace(cell.experiment, engine=alone), 1, silent) as engine_for:
+        at_once = len(federation.silos) if engine.name == "lanes" else 1
+        with locked(cell.folder), engines(here, at_once, silent) as engine_for:
             start_folder(cell.folder, cell.experiment, objects)
             shelf = _shelf(engine.features_limit)
             run_one(cell.experiment, federation, cell.folder, guarded(silent), engine_for, shelf, objects)
@@ -114,7 +122,7 @@ def side_by_side(cells: Sequence[Cell], objects: Objects, jobs: int, listener: C
     def tried(numbers: Sequence[int], at_once: int) -> None:
         processes: Any = Parallel(n_jobs=at_once, return_as="generator_unordered", batch_size=1, pre_dispatch=at_once)
         with suppress(TerminatedWorkerError):
-            _hear(processes(one_task(one, cells[one], objects) for one in numbers), cells, failed, listener)
+            _hear(processes(one_task(one, cells[one], objects, jobs) for one in numbers), cells, failed, listener)
 
     before = len(cells) + 1
     while 0 < (now := len(left())) < before:
@@ -154,8 +162,8 @@ def _outcome(future: Any, number: int) -> tuple[int, str]:
     return (number, f"{type(problem).__name__}: {problem}") if problem else future.result()
 
 
-def _numbered(number: int, cell: Cell, objects: Objects) -> tuple[int, str]:
-    return number, run_cell(cell, objects)
+def _numbered(number: int, cell: Cell, objects: Objects, jobs: int = 1) -> tuple[int, str]:
+    return number, run_cell(cell, objects, jobs)
 
 
 def _hear(ended: Iterable[tuple[int, str]], cells: Sequence[Cell], failed: dict[int, str], listener: Callback) -> None:
