@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 import tiny
 from fairsilo import run
 from fairsilo.config import EngineSettings
 from fairsilo.core.arithmetic import EXACT, Arithmetic, fast
+from fairsilo.core.convolutions import MatrixConv2d
 from fairsilo.data.federation import Federation
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.setup import engine_of
 
 ROUGH = Arithmetic("bfloat16", channels_last=True)
+MATRICES = Arithmetic(onednn=False, convolutions="matrices")  # what is fast on ARM
 
 
 def switches() -> tuple[Any, ...]:
@@ -64,7 +68,7 @@ def test_memory_order_is_that_of_the_setting() -> None:
     assert Arithmetic(channels_last=True).ordered(torch.randn(4, 7)).shape == (4, 7)
 
 
-@pytest.mark.parametrize("arithmetic", [ROUGH, Arithmetic(onednn=False)], ids=["rough", "without oneDNN"])
+@pytest.mark.parametrize("arithmetic", [ROUGH, MATRICES], ids=["rough", "matrices"])
 def test_engines_round_alike(arithmetic: Arithmetic, people: Federation, pool: Pool) -> None:
     plan = tiny.plan("fedprox", arithmetic=arithmetic)
     with arithmetic.set():
@@ -72,6 +76,22 @@ def test_engines_round_alike(arithmetic: Arithmetic, people: Federation, pool: P
     together = tiny.looped(plan, people, engine=lambda p, f: Processes(p, f, pool), server_data=tiny.synthetic()).run()
     assert alone.rows == together.rows
     assert torch.equal(alone.vector, together.vector)
+
+
+@pytest.mark.parametrize("how", ["fedavg", "per-fedavg", "dp-sgd", "elcfs", "scaffold | fedheal"])
+def test_convolutions_by_matrices_train_alike(how: str, people: Federation) -> None:
+    """Also gradients of single samples (dp-sgd); only rounding differs."""
+    losses = []
+    for arithmetic in (EXACT, Arithmetic(convolutions="matrices")):
+        plan = tiny.plan(
+            how, dataclasses.replace(tiny.TRAINING, rounds=2), model="small-cnn(norm=group)", arithmetic=arithmetic
+        )
+        network = plan.flat().module
+        kinds = {type(one) for one in network.modules() if isinstance(one, nn.Conv2d)}
+        assert kinds == {MatrixConv2d if arithmetic.convolutions == "matrices" else nn.Conv2d}
+        history = tiny.looped(plan, people, server_data=tiny.synthetic()).run()
+        losses.append(torch.tensor([row["loss"] for row in history.rows]))
+    torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
 
 
 def test_rounding_travels_with_the_plan() -> None:
@@ -85,6 +105,7 @@ def test_fast_is_resolved_into_settings_before_a_run_is_written(tmp_path: Path) 
     chosen = fast("cpu")
     assert f"precision: {chosen.precision}" in saved
     assert f"channels_last: {str(chosen.channels_last).lower()}" in saved
+    assert f"convolutions: {chosen.convolutions}" in saved
     assert fast("cuda") == ROUGH
 
 

@@ -244,7 +244,7 @@ class EngineSettings:
     keep_features: bool = setting(True, "run a frozen backbone once over each silo's data and keep what it gives")
     features_limit: float = setting(2.0, "GiB of kept features in memory; the rest lies in files", low=0)
     preset: str = setting(
-        "exact", "fast: sets precision and channels_last as is fastest on the device", choices=("exact", "fast")
+        "exact", "fast: sets what changes rounding as is fastest on the device", choices=("exact", "fast")
     )
     precision: str = setting(
         "float32",
@@ -253,6 +253,11 @@ class EngineSettings:
     )
     channels_last: bool = setting(False, "images in the memory order that some machines' convolutions are faster in")
     onednn: bool = setting(True, "use oneDNN's kernels on a CPU")
+    convolutions: str = setting(
+        "kernels",
+        "on a CPU: PyTorch's kernels, or products of matrices, which are faster on ARM",
+        choices=("kernels", "matrices"),
+    )
     threads: int = setting(1, "threads a silo's step may use; results are compared at equal threads", low=1)
     device: str = setting("cpu", "cpu, cuda, or auto: the GPU that is there, if any", choices=("auto", "cpu", "cuda"))
     timeout: float | None = setting(None, "seconds after which a silo's answer is given up (processes)", low=0)

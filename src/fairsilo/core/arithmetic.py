@@ -25,15 +25,17 @@ class Arithmetic:
             Parameters, losses, optimisers and all that the server does stay float32.
         channels_last: Images in the memory order that some convolutions are faster in.
         onednn: Whether a CPU may use oneDNN's kernels.
+        convolutions: Of a CPU: `kernels`, PyTorch's own; or `matrices`, products of them (core/convolutions.py).
     """
 
     precision: str = "float32"
     channels_last: bool = False
     onednn: bool = True
+    convolutions: str = "kernels"
 
     @classmethod
     def of(cls, settings: EngineSettings) -> Arithmetic:
-        return cls(settings.precision, settings.channels_last, settings.onednn)
+        return cls(settings.precision, settings.channels_last, settings.onednn, settings.convolutions)
 
     @contextmanager
     def set(self) -> Iterator[None]:
@@ -70,4 +72,6 @@ def fast(device: str) -> Arithmetic:
     """What is fastest on a device while training still works: as measured (benchmarks/README.md)."""
     if device == "cuda" or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported():
         return Arithmetic("bfloat16", channels_last=True)
-    return Arithmetic(channels_last=platform.machine() == "x86_64")
+    if platform.machine() in ("aarch64", "arm64"):
+        return Arithmetic(onednn=False, convolutions="matrices")
+    return Arithmetic(channels_last=True)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from fairsilo.core.arithmetic import EXACT, Arithmetic
+from fairsilo.core.convolutions import by_matrices
 from fairsilo.core.output import Output, as_output, widened
 from fairsilo.core.pixels import Pixels
 
@@ -173,6 +174,8 @@ class FlatModel:
     ) -> None:
         self.module = module.to(device)
         self.arithmetic = arithmetic
+        if arithmetic.convolutions == "matrices":
+            by_matrices(module)
         self.layout = layout
         self.pixels = Pixels.of(module)  # how it wants its images
         self._frozen = _frozen_modules(module)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairsilo.core.convolutions import MatrixConv2d
 from fairsilo.core.measuring import seen
 from fairsilo.core.output import as_output
 from fairsilo.core.silo import Batch, Silo
@@ -41,6 +42,9 @@ def sample_gradients(silo: Silo) -> Iterator[Clipped]:
     changing: list[Any] = [module for module in silo.model.module.modules() if getattr(module, "inplace", False)]
     for module in changing:
         module.inplace = False  # the hooks that Opacus sets need what layers returned as it was
+    by_matrices: list[Any] = [module for module in silo.model.module.modules() if type(module) is MatrixConv2d]
+    for module in by_matrices:
+        module.__class__ = nn.Conv2d  # the only kind that Opacus knows
     wrapped = _opacus().GradSampleModule(silo.model.module, loss_reduction="sum")
     tensors: dict[str, Any] = {**tensors_of(silo.model.module)}  # to which Opacus adds `grad_sample`
     trained = [(slot, tensors[slot.name]) for slot in silo.model.layout.slots if slot.role == PARAMETER]
@@ -69,6 +73,8 @@ def sample_gradients(silo: Silo) -> Iterator[Clipped]:
         wrapped.to_standard_module()
         for module in changing:
             module.inplace = True
+        for module in by_matrices:
+            module.__class__ = MatrixConv2d
 
 
 def refuse_unfit(part: str, network: nn.Module) -> None:

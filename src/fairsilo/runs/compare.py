@@ -65,9 +65,7 @@ def compare(
         planned: Told of all cells before the first of them runs.
     """
     if cluster and base.engine.device == "auto":
-        raise FairsiloError(
-            "on a cluster say engine.device=cuda or cpu: auto would look at this machine"
-        )
+        raise FairsiloError("on a cluster say engine.device=cuda or cpu: auto would look at this machine")
     listener = guarded(listener)
     names = tuple(names) or (grid.methods if grid else ())
     seeds = (base.seed,) if seeds is None else tuple(seeds)

@@ -142,9 +142,9 @@ RULES = (
         "only the engine lanes has them, on a GPU",
     ),
     Rule(
-        ("engine.onednn",),
+        ("engine.onednn", "engine.convolutions"),
         lambda at: at.experiment.engine.device == "cuda",
-        "oneDNN is for CPUs",
+        "it is for CPUs",
     ),
     Rule(
         ("engine.keep_features", "engine.features_limit"),
