@@ -18,6 +18,7 @@ from fairsilo.data import load
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.text import method
 from fairsilo.report.comparison_page import STRONGEST, page, write_comparison
+from fairsilo.reproduction.tables import FOLDER
 from fairsilo.runs import setup
 from fairsilo.runs.comparison import ComparisonFile, Grid, composed, read_comparison_file
 from test_cli import FAST, call, here, packed  # noqa: F401 - fixtures
@@ -43,14 +44,14 @@ def test_a_file_holds_settings_methods_seeds_and_domains(tmp_path: Path) -> None
     assert found.experiment.baseline is None
 
 
-EXPERIMENTS = sorted((Path(__file__).parent.parent / "experiments").rglob("*.yaml"))
+EXPERIMENTS = sorted(FOLDER.rglob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_experiment_that_is_kept_can_be_run(path: Path) -> None:
     """Its settings and methods exist, none is there twice, and it says by which command it is run."""
     text = path.read_text(encoding="utf-8")
-    assert f"fairsilo compare -c experiments/{path.parent.name}/{path.name}" in text
+    assert f"fairsilo reproduce {path.parent.name}/{path.stem}" in text
     given = ["data.packed=elsewhere"] if "data.packed=PATH" in text else []
     found = read_comparison_file(path, given)
     names = [method(name).name for name in found.methods]
@@ -84,7 +85,7 @@ PUBLISHED = {
 def test_fedgcrs_experiments_have_its_published_silos(monkeypatch: pytest.MonkeyPatch) -> None:
     read = load(packed=str(DIGITS))
     monkeypatch.setattr(setup, "load", lambda **_: read)  # once is enough
-    folder = Path(__file__).parent.parent / "experiments" / "fedgcr"
+    folder = FOLDER / "fedgcr"
     for settings, published in PUBLISHED.items():
         one, other = (
             read_comparison_file(folder / f"{name}.yaml", [*settings, f"data.packed={DIGITS}"]).experiment
@@ -177,7 +178,7 @@ def test_reading_a_comparison_does_not_wait_for_torch() -> None:
 def test_the_table_of_fedheal_names_methods_of_the_catalogue() -> None:
     from fairsilo.methods.text import method
 
-    path = Path(__file__).parent.parent / "experiments" / "fedheal" / "table2-glyphs.yaml"
+    path = FOLDER / "fedheal" / "table2-glyphs.yaml"
     found = read_comparison_file(path)
     assert len({method(name).name for name in found.methods}) == 7 * 4
     assert (found.held_out, found.experiment.evaluate.ddof) == (("-",), 1)

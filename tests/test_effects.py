@@ -17,6 +17,7 @@ from fairsilo.core.samples import SiloData, Split
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
 from fairsilo.data.federation import Federation, federate
 from fairsilo.errors import FairsiloError
+from fairsilo.reproduction.tables import FOLDER
 from fairsilo.runs import compare
 from fairsilo.runs.comparison import read_comparison_file
 from fairsilo.runs.effects import RULES, refuse_idle
@@ -160,7 +161,7 @@ def test_glyphs_refuse_shares_before_anything_is_written(tmp_path: Path) -> None
 
 
 def test_the_projects_own_experiments_hold_to_the_rules() -> None:
-    files = sorted(Path(__file__).parents[1].glob("experiments/*/*.yaml"))
+    files = sorted(FOLDER.glob("*/*.yaml"))
     assert files
     for file in files:
         found = read_comparison_file(file)

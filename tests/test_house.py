@@ -25,6 +25,8 @@ LAYERS = (
     "engine",
     "analysis",
     "runs",
+    "experiments",
+    "reproduction",
     "report",
     "deploy",
     "api",

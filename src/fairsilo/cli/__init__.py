@@ -23,6 +23,7 @@ from fairsilo.cli.indexing import index
 from fairsilo.cli.listing import methods, models, settings
 from fairsilo.cli.output import complain, say
 from fairsilo.cli.reporting import report
+from fairsilo.cli.reproducing import reproduce
 from fairsilo.cli.running import resume, run
 from fairsilo.cli.using import evaluate, personalise, predict
 from fairsilo.errors import FairsiloError, StoppedError, UnknownSettingError, file_problem
@@ -38,6 +39,7 @@ COMMANDS = (
     run,
     resume,
     compare,
+    reproduce,
     report,
     methods,
     models,

@@ -11,7 +11,7 @@ from typing import Any
 from fairsilo.config import Experiment, experiment, known_keys, read_yaml
 from fairsilo.errors import FairsiloError, UnknownSettingError, nearest
 
-KEYS = ("methods", "grid", "seeds", "held_out_domains")
+KEYS = ("methods", "grid", "seeds", "held_out_domains", "paper")  # the last is for `fairsilo reproduce`
 PLAIN = ("", "fedavg")  # what adds nothing to a composition
 
 

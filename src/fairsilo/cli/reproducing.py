@@ -1,0 +1,131 @@
+"""`fairsilo reproduce`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fairsilo.cli.interrupts import interruptible
+from fairsilo.cli.output import AsJson, console, say, show, show_json
+from fairsilo.cli.running import OutFolder
+from fairsilo.errors import FairsiloError
+from fairsilo.runs.comparison import is_setting, read_comparison_file
+
+
+def reproduce(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(help="a table, such as fedheal/table2-digits, and settings as key=value", metavar="[TABLE]"),
+    ] = None,
+    rows: Annotated[str | None, typer.Option(help="methods of the table, separated by semicolons")] = None,
+    seeds: Annotated[str | None, typer.Option(help="seeds, separated by commas")] = None,
+    held_out: Annotated[str | None, typer.Option(help="domains, separated by commas, or 'all'")] = None,
+    out: OutFolder = None,
+    jobs: Annotated[int, typer.Option(min=1, help="runs side by side on this machine, each in a process")] = 1,
+    cluster: Annotated[
+        str | None, typer.Option(help="dask://HOST:PORT: the workers of this Dask scheduler make the runs")
+    ] = None,
+    show_only: Annotated[bool, typer.Option("--show", help="run nothing; show what the ledger has")] = False,
+    record: Annotated[bool, typer.Option("--record", help="put the runs into the ledger of this checkout")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """A table of a paper: runs it (or some of it), and shows our numbers beside the paper's.
+
+    Without a table all of them are listed, with what was run. The same command goes on with what is not finished.
+    """
+    from fairsilo.report.reproduced import listed_table, reproduced_table
+    from fairsilo.reproduction.standing import Standing
+    from fairsilo.reproduction.tables import read_table, tables
+
+    names = [text for text in arguments or () if not is_setting(text)]
+    given = [text for text in arguments or () if is_setting(text)]
+    if len(names) > 1:
+        raise FairsiloError(f"one table at a time: {names[0]}, then {names[1]}")
+    if not names:
+        found = [Standing.of(table) for table in tables()]
+        if as_json:
+            show_json([{"name": one.table.name, "of": one.table.of, "state": one.state} for one in found])
+        else:
+            show(listed_table(found))
+        return
+    table = read_table(names[0])
+    if show_only:
+        standing = Standing.of(table)
+    else:
+        chosen = tuple(text.strip() for text in rows.split(";")) if rows else ()
+        records = _run(table, given, chosen, seeds, held_out, as_json, {"out": out, "jobs": jobs, "cluster": cluster})
+        if record:
+            from fairsilo.reproduction.ledger import append, file_of
+
+            say(f"{append(table.name, records)} runs are new in {file_of(table.name).name}")
+        standing = Standing.of(table, [{**one, "settings": {}} for one in records])
+    if as_json:
+        show_json(_plain(standing))
+        return
+    show(reproduced_table(standing))
+    for text in table.differs:
+        say(f"differs from the paper: {text}")
+    if given and not show_only:
+        say(f"with settings of your own: {', '.join(given)}")
+
+
+def _run(
+    table: Any,
+    given: list[str],
+    rows: tuple[str, ...],
+    seeds: str | None,
+    held_out: str | None,
+    quiet: bool,
+    options: dict[str, Any],
+) -> list[Any]:
+    """The table's comparison, or some of it; returns the lines that the ledger would have of its runs."""
+    asked = read_comparison_file(table.file, given, seeds=seeds, held_out=held_out)
+    from fairsilo import api
+    from fairsilo.cli.grid import GridListener
+    from fairsilo.cli.progress import ProgressListener
+    from fairsilo.reproduction.ledger import record_of
+    from fairsilo.runs.running import slug
+
+    for row in rows:
+        if row not in asked.methods:
+            raise FairsiloError(f"{table.name} has no row {row!r}; it has: {'; '.join(asked.methods)}")
+    options["out"] = options["out"] or Path("runs") / slug(f"reproduce-{table.name}")
+    elsewhere = options["jobs"] > 1 or options["cluster"] is not None
+    following = GridListener(console, quiet=quiet) if elsewhere else ProgressListener(console, quiet=quiet)
+    with interruptible("the same command goes on from the last complete round"), following as listener:
+        found = api.compare(
+            rows or asked.methods,
+            experiment=asked.experiment,
+            seeds=asked.seeds,
+            held_out=asked.held_out,
+            listener=listener,
+            planned=following.begin if isinstance(following, GridListener) else None,
+            **options,
+        )
+    return [record_of(cell, found.folder / cell["folder"], given) for cell in found.cells]
+
+
+def _plain(standing: Any) -> dict[str, Any]:
+    return {
+        "name": standing.table.name,
+        "of": standing.table.of,
+        "rows": [
+            {
+                "method": row.method,
+                "runs": row.runs,
+                "wanted": row.wanted,
+                **{
+                    measure: {
+                        "ours": found.ours and found.ours.mean,
+                        "paper": found.paper,
+                        "gain": found.gain and {"mean": found.gain.mean, "margin": found.gain.margin},
+                        "paper_gain": found.paper_gain,
+                    }
+                    for measure, found in row.found.items()
+                },
+            }
+            for row in standing.rows
+        ],
+    }

@@ -1,0 +1,83 @@
+"""Tables of the papers beside ours, for the terminal and for the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.markup import escape
+from rich.table import Table as Drawn
+
+from fairsilo.reproduction.measures import MEASURES
+from fairsilo.reproduction.standing import Estimate, Found, Row, Standing
+
+NOTHING = "-"
+
+
+def number(value: float | None, decimals: int, sign: bool = False) -> str:
+    return NOTHING if value is None else f"{value:{'+' if sign else ''}.{decimals}f}"
+
+
+def estimated(found: Estimate | None, decimals: int, sign: bool = False) -> str:
+    """A mean, with its margin where it has one."""
+    if found is None:
+        return NOTHING
+    margin = "" if found.margin is None else f" ± {found.margin:.{decimals}f}"
+    return number(found.mean, decimals, sign) + margin
+
+
+def judged(found: Found) -> str:
+    """Whether a difference goes the paper's way; of one run nothing is said."""
+    return {None: "", True: " (as the paper)", False: " (not as the paper)"}[found.same_way]
+
+
+def cells(row: Row) -> list[list[str]]:
+    """Of each measure: our number, the paper's, our difference to the first row, the paper's."""
+    texts = []
+    for name, found in row.found.items():
+        places = MEASURES[name].decimals
+        ours, paper = estimated(found.ours, places), number(found.paper, places)
+        gain, wanted = estimated(found.gain, places, sign=True), number(found.paper_gain, places, sign=True)
+        texts.append([ours, paper, gain + judged(found), wanted])
+    return texts
+
+
+def reproduced_table(standing: Standing) -> Drawn:
+    """Our number beside the paper's, and the difference to the first row, by measure."""
+    table = Drawn(title=f"{standing.table.name}: {standing.table.of or 'no table of a paper'}", title_justify="left")
+    table.add_column("method")
+    table.add_column("runs", justify="right")
+    first = escape(standing.rows[0].method)
+    for name in standing.table.measures:
+        title = MEASURES[name].title
+        table.add_column(f"{title}: ours\n[dim]the paper[/dim]", justify="right")
+        table.add_column(f"minus {first}: ours (95 %)\n[dim]the paper[/dim]", justify="right")
+    for row in standing.rows:
+        texts = []
+        for ours, paper, gain, wanted in cells(row):
+            texts += [f"{ours}\n[dim]{paper}[/dim]", f"{gain}\n[dim]{wanted}[/dim]"]
+        table.add_row(escape(row.method), f"{row.runs} of {row.wanted}", *texts)
+    return table
+
+
+def reproduced_markdown(standing: Standing) -> str:
+    """The same as Markdown."""
+    head = ["method", "runs"]
+    for name in standing.table.measures:
+        title = MEASURES[name].title
+        head += [title, "the paper", f"minus {standing.rows[0].method} (95 %)", "the paper"]
+    lines = [head, ["---"] * len(head)]
+    for row in standing.rows:
+        if row.runs:
+            lines.append([row.method, f"{row.runs} of {row.wanted}", *(text for some in cells(row) for text in some)])
+    return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
+
+
+def listed_table(standings: Sequence[Standing]) -> Drawn:
+    """All tables with their state."""
+    table = Drawn(title="tables of the papers", title_justify="left")
+    for column in ("name", "of", "state", "runs", "needs"):
+        table.add_column(column)
+    for one in standings:
+        runs = f"{sum(row.runs for row in one.rows)} of {sum(row.wanted for row in one.rows)}"
+        table.add_row(one.table.name, one.table.of or NOTHING, one.state, runs, one.table.needs or NOTHING)
+    return table

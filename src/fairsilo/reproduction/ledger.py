@@ -1,0 +1,102 @@
+"""The ledger: every run of a table as a line, kept with the tables. Imports no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fairsilo import __version__
+from fairsilo.config import EngineSettings, read_yaml
+from fairsilo.reproduction.measures import Record
+from fairsilo.reproduction.tables import FOLDER
+
+RESULTS = FOLDER / "results"
+ELSEWHERE = {"packed", "folder", "root", *(item.name for item in dataclasses.fields(EngineSettings))}
+DIGITS = 6  # of the numbers that are kept
+KEPT = ("domain", "unseen", "samples", "global", "adapted", "personal", "gap")  # of every silo
+
+
+def file_of(name: str) -> Path:
+    return RESULTS / f"{name.replace('/', '-')}.jsonl"
+
+
+def read(name: str) -> list[Record]:
+    """The lines of a table, without runs that failed."""
+    path = file_of(name)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return [line for line in map(json.loads, lines) if "error" not in line]
+
+
+def key(record: Record) -> tuple[object, ...]:
+    """What tells runs of one table apart."""
+    settings = record.get("settings") or {}
+    return record["method"], record["held_out"], record["seed"], *sorted(map(str, settings.items()))
+
+
+def append(name: str, records: Iterable[Record]) -> int:
+    """Add runs that the ledger does not have; returns how many."""
+    known = {key(record) for record in read(name)}
+    new = [record for record in records if key(record) not in known]
+    if new:
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        with file_of(name).open("a", encoding="utf-8") as stream:
+            stream.writelines(json.dumps(record) + "\n" for record in new)
+    return len(new)
+
+
+def record_of(cell: Mapping[str, Any], folder: Path, given: Iterable[str] = ()) -> Record:
+    """A finished cell of a comparison as a line.
+
+    Args:
+        cell: As the comparison has it.
+        folder: Of its run.
+        given: Settings as key=value that are not the table's. Those that say where data lie, and how a machine runs,
+            are left out; what changes rounding is kept by itself.
+    """
+    summary = cell["summary"]
+    rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    engine = read_yaml(folder / "config.yaml")["engine"]
+    pairs = [text.partition("=") for text in given]
+    settings = {name.strip(): value for name, _, value in pairs if name.strip().rpartition(".")[2] not in ELSEWHERE}
+    found = {
+        "method": cell["method"],
+        "held_out": cell["held_out"],
+        "seed": cell["seed"],
+        "settings": settings,
+        "rounding": {name: engine[name] for name in ("precision", "channels_last", "convolutions")},
+        "seconds": sum(one["seconds"] for one in rounds),
+        "commit": commit(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "metric": summary["metric"],
+        "rounds": summary["rounds"],
+        "generalisation": summary["generalisation"]["mean"],
+        "personalisation": summary["personalisation"]["mean"],
+        "gap_variance": summary["fairness"]["gap_variance"],
+        "silos": {one["silo"]: {what: one[what] for what in KEPT} for one in summary["silos"]},
+        "failures": sum(len(one.get("failures") or ()) for one in rounds),
+    }
+    shortened: Record = _shortened(found)
+    return shortened
+
+
+def _shortened(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, DIGITS)
+    if isinstance(value, dict):
+        return {name: _shortened(one) for name, one in value.items()}
+    return [_shortened(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def commit() -> str:
+    """Of the checkout that fairsilo runs from; its version where there is none."""
+    command = ["git", "-C", str(FOLDER), "rev-parse", "--short", "HEAD"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return __version__
+    return found.stdout.strip()

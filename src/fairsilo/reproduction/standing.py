@@ -1,0 +1,131 @@
+"""How a table stands: what was run, our numbers with their uncertainty, and the paper's."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from scipy import stats
+
+from fairsilo.reproduction.ledger import read
+from fairsilo.reproduction.measures import MEASURES, Record
+from fairsilo.reproduction.tables import Table
+
+CONFIDENCE = 0.95
+
+
+class Estimate(NamedTuple):
+    """A mean over runs, and how far the true one may be from it (95 %); None with one run."""
+
+    mean: float
+    margin: float | None
+    runs: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate | None:
+        if not values:
+            return None
+        if len(values) < 2:
+            return cls(values[0], None, 1)
+        error = statistics.stdev(values) / math.sqrt(len(values))
+        quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))  # type: ignore[attr-defined]
+        return cls(statistics.fmean(values), quantile * error, len(values))
+
+
+@dataclass(frozen=True)
+class Found:
+    """One measure of one row.
+
+    Attributes:
+        ours: Over held-out domains and seeds. Its margin is None: domains differ by more than methods do.
+        paper: The paper's number.
+        gain: Ours minus the first row's, paired by held-out domain and seed.
+        paper_gain: The paper's difference.
+    """
+
+    ours: Estimate | None
+    paper: float | None
+    gain: Estimate | None
+    paper_gain: float | None
+
+    @property
+    def same_way(self) -> bool | None:
+        """Whether the difference to the first row has the paper's sign; None where it may as well be chance."""
+        if self.gain is None or self.gain.margin is None or not self.paper_gain:
+            return None
+        if abs(self.gain.mean) < self.gain.margin:
+            return None
+        return (self.gain.mean > 0) == (self.paper_gain > 0)
+
+
+@dataclass(frozen=True)
+class Row:
+    method: str
+    runs: int
+    wanted: int
+    seeds: tuple[int, ...]
+    found: Mapping[str, Found]  # by measure
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A table with what the ledger has of it."""
+
+    table: Table
+    rows: tuple[Row, ...]
+
+    @classmethod
+    def of(cls, table: Table, records: Sequence[Record] | None = None) -> Standing:
+        asked = table.comparison
+        plain = [record for record in (read(table.name) if records is None else records) if not record.get("settings")]
+        by_method = {method: _cells(plain, method) for method in asked.methods}
+        seen = {held_out for cells in by_method.values() for held_out, _ in cells}
+        named = len(asked.held_out) if isinstance(asked.held_out, tuple) else 1
+        wanted = len(asked.seeds) * max(len(seen), named)  # `all` is as many as the data have domains
+        first = asked.methods[0]
+        rows = tuple(
+            Row(
+                method,
+                len(cells),
+                wanted,
+                tuple(sorted({seed for _, seed in cells})),
+                {name: _found(table, name, method, first, by_method) for name in table.measures},
+            )
+            for method, cells in by_method.items()
+        )
+        return cls(table, rows)
+
+    @property
+    def state(self) -> str:
+        """run, partly run, run before the ledger, not run."""
+        if not any(row.runs for row in self.rows):
+            return f"told in {self.table.earlier}" if self.table.earlier else "not run"
+        return "run" if all(row.runs >= row.wanted for row in self.rows) else "partly run"
+
+
+Cells = Mapping[tuple[str, int], Record]  # by held-out domain and seed
+
+
+def _cells(records: Sequence[Record], method: str) -> Cells:
+    return {(record["held_out"], record["seed"]): record for record in records if record["method"] == method}
+
+
+def _values(cells: Cells, measure: str) -> dict[tuple[str, int], float]:
+    found = {place: MEASURES[measure].of(record) for place, record in cells.items()}
+    return {place: value for place, value in found.items() if value is not None}
+
+
+def _found(table: Table, measure: str, method: str, first: str, by_method: Mapping[str, Cells]) -> Found:
+    own, base = (_values(by_method[name], measure) for name in (method, first))
+    whole = Estimate.of(list(own.values()))
+    paired = [own[place] - base[place] for place in sorted(own) if place in base]
+    paper, of_first = table.paper(method, measure), table.paper(first, measure)
+    return Found(
+        ours=whole and whole._replace(margin=None),
+        paper=paper,
+        gain=Estimate.of(paired) if method != first else None,
+        paper_gain=None if paper is None or of_first is None or method == first else paper - of_first,
+    )

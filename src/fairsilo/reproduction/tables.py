@@ -1,0 +1,96 @@
+"""Tables of the papers as files: a comparison, with the paper's own numbers beside it. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fairsilo.config import read_yaml
+from fairsilo.errors import FairsiloError, nearest
+from fairsilo.reproduction.measures import MEASURES
+from fairsilo.runs.comparison import ComparisonFile, read_comparison_file
+
+FOLDER = Path(__file__).resolve().parent.parent / "experiments"
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table of a paper, as it is run here.
+
+    Attributes:
+        name: Such as `fedheal/table2-digits`: its file below the folder of experiments.
+        of: The paper and the table's number in it.
+        differs: What is not as in the paper.
+        measures: What the table shows of each row (`measures.py`).
+        numbers: Method -> the paper's number for each measure, None where it has none.
+        needs: Why it cannot simply be run: data that do not come with fairsilo; empty where nothing is missing.
+        earlier: The document that tells of runs from before the ledger, if there were any.
+    """
+
+    name: str
+    of: str = ""
+    differs: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ("unseen", "personal")
+    numbers: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
+    needs: str = ""
+    earlier: str = ""
+
+    @property
+    def file(self) -> Path:
+        return FOLDER / f"{self.name}.yaml"
+
+    @cached_property
+    def comparison(self) -> ComparisonFile:
+        return read_comparison_file(self.file)
+
+    def paper(self, method: str, measure: str) -> float | None:
+        """The paper's number."""
+        found = self.numbers.get(method)
+        return found[self.measures.index(measure)] if found else None
+
+
+def tables() -> list[Table]:
+    """All of them, by name."""
+    return [read_table(_name(path)) for path in sorted(FOLDER.rglob("*.yaml"))]
+
+
+def read_table(name: str) -> Table:
+    """The table of this name.
+
+    Raises:
+        FairsiloError: There is none, or its file says something that cannot be.
+    """
+    known = [_name(path) for path in FOLDER.rglob("*.yaml")]
+    if name not in known:
+        raise FairsiloError(f"no table is called {name!r}{nearest(name, known)}; `fairsilo reproduce` lists them")
+    told = read_yaml(FOLDER / f"{name}.yaml").get("paper") or {}
+    wrong = [key for key in told if key not in ("of", "differs", "measures", "numbers", "needs", "earlier")]
+    if wrong:
+        raise FairsiloError(f"{name}: paper.{wrong[0]} is unknown")
+    measures = tuple(told.get("measures", Table.measures))
+    for measure in measures:
+        if measure not in MEASURES:
+            raise FairsiloError(f"{name}: no measure is called {measure!r}{nearest(measure, MEASURES)}")
+    return Table(
+        name,
+        str(told.get("of", "")),
+        tuple(told.get("differs", ())),
+        measures,
+        {str(method): _numbers(name, method, values, measures) for method, values in told.get("numbers", {}).items()},
+        str(told.get("needs", "")),
+        str(told.get("earlier", "")),
+    )
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(FOLDER).with_suffix("").as_posix()
+
+
+def _numbers(name: str, method: Any, values: Any, measures: tuple[str, ...]) -> tuple[float | None, ...]:
+    found = tuple(values) if isinstance(values, list) else (values,)
+    if len(found) != len(measures) or not all(one is None or isinstance(one, int | float) for one in found):
+        raise FairsiloError(f"{name}: paper.numbers of {method} must be a number for each of {', '.join(measures)}")
+    return found

@@ -1,0 +1,183 @@
+"""The papers' tables: their files, the ledger, and how ours stand beside the papers' numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from fairsilo.cli import app
+from fairsilo.errors import FairsiloError
+from fairsilo.report.reproduced import reproduced_markdown
+from fairsilo.reproduction import ledger, tables
+from fairsilo.reproduction.measures import MEASURES
+from fairsilo.reproduction.standing import Estimate, Standing
+from fairsilo.reproduction.tables import read_table
+
+TABLE = """
+methods: [fedavg, fedprox]
+seeds: [0]
+held_out_domains: street
+data: {name: glyphs}
+model: small-cnn
+train: {rounds: 1, epochs: 1}
+paper:
+  of: "A paper, Table 1"
+  differs: [other images]
+  measures: [unseen, average, deviation]
+  numbers: {fedavg: [50, 60.5, 3], fedprox: [55, 61.5, null]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of tables with one in it."""
+    where = tmp_path / "experiments"
+    (where / "some").mkdir(parents=True)
+    (where / "some" / "table1.yaml").write_text(TABLE, encoding="utf-8")
+    monkeypatch.setattr(tables, "FOLDER", where)
+    monkeypatch.setattr(ledger, "RESULTS", where / "results")
+    return where
+
+
+def record(method: str, seed: int, unseen: float, held_out: str = "street", **more: Any) -> dict[str, Any]:
+    silos = {
+        name: {"domain": domain, "unseen": domain == held_out, "global": value}
+        for name, domain, value in (("a1", "a", 0.5), ("a2", "a", 0.7), ("b", "b", 0.9), ("s", held_out, unseen))
+    }
+    found = {"method": method, "seed": seed, "held_out": held_out, "silos": silos, "gap_variance": 0.25}
+    return {**found, "generalisation": unseen, "personalisation": None, **more}
+
+
+def test_numbers_of_a_run() -> None:
+    """Silos of one domain count once; the unseen one is no domain of the average."""
+    found = {name: measure.of(record("fedavg", 0, 0.4)) for name, measure in MEASURES.items()}
+    assert found == {
+        "unseen": pytest.approx(40),
+        "personal": None,
+        "average": pytest.approx(75),  # of 60 and 90
+        "deviation": pytest.approx(30 / math.sqrt(2)),
+        "worst": pytest.approx(60),
+        "gap-variance": 0.25,
+    }
+
+
+def test_an_estimate_is_students() -> None:
+    found = Estimate.of([1.0, 2.0, 3.0])
+    assert found is not None
+    assert found.mean == 2
+    assert found.margin == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)  # 97.5 % of t with two degrees of freedom
+    assert Estimate.of([1.0]) == (1.0, None, 1)
+    assert Estimate.of([]) is None
+
+
+def test_rows_are_paired_with_the_first_by_domain_and_seed(folder: Path) -> None:
+    base, other = [0.2, 0.5, 0.9], [0.3, 0.6, 1.0]
+    records = [record("fedavg", seed, value) for seed, value in enumerate(base)]
+    records += [record("fedprox", seed, value) for seed, value in enumerate(other)]
+    records += [record("fedprox", 7, 0.0), record("fedprox", 0, 0.0, settings={"train.lr": 1})]
+    standing = Standing.of(read_table("some/table1"), records)
+    assert standing.state == "run"
+    found = standing.rows[1].found["unseen"]
+    assert found.ours is not None
+    assert found.ours.mean == pytest.approx(47.5)
+    assert found.gain is not None
+    assert (found.gain.mean, found.gain.margin, found.gain.runs) == (pytest.approx(10), pytest.approx(0, abs=1e-9), 3)
+    assert (found.paper, found.paper_gain, found.same_way) == (55, 5, True)
+    assert standing.rows[1].found["deviation"].paper_gain is None
+    assert standing.rows[0].found["unseen"].gain is None
+    assert "| fedprox | 4 of 1 | 47.5 | 55.0 | +10.0 ± 0.0 (as the paper) | +5.0 |" in reproduced_markdown(standing)
+
+
+@pytest.mark.parametrize(
+    ("gains", "said"), [([0.1, 0.11], True), ([-0.1, -0.11], False), ([0.1, -0.12], None), ([0.1], None)]
+)
+def test_what_may_be_chance_is_not_judged(gains: list[float], said: bool | None, folder: Path) -> None:
+    records = [record("fedavg", seed, 0.5) for seed in range(len(gains))]
+    records += [record("fedprox", seed, 0.5 + gain) for seed, gain in enumerate(gains)]
+    assert Standing.of(read_table("some/table1"), records).rows[1].found["unseen"].same_way is said
+
+
+def test_the_ledger_has_every_run_once(folder: Path) -> None:
+    two = [record("fedavg", 0, 0.1), record("fedavg", 1, 0.2)]
+    assert ledger.append("some/table1", two) == 2
+    assert ledger.append("some/table1", [*two, record("fedavg", 1, 0.9, settings={"lr": "2"})]) == 1
+    assert [line["generalisation"] for line in ledger.read("some/table1")] == [0.1, 0.2, 0.9]
+    with ledger.file_of("some/table1").open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"method": "fedprox", "error": "no memory"}) + "\n")
+    assert len(ledger.read("some/table1")) == 3
+    assert Standing.of(read_table("some/table1")).state == "partly run"
+
+
+def test_a_table_is_run_shown_and_recorded(folder: Path, tmp_path: Path) -> None:
+    runner = CliRunner()
+
+    def called(*texts: str) -> str:
+        found = runner.invoke(app, ["reproduce", *texts], env={"COLUMNS": "200"}, catch_exceptions=False)
+        assert found.exit_code == 0
+        return found.output
+
+    assert "not run" in called()
+    assert "0 of 1" in called("some/table1", "--show")
+    given = ("some/table1", "engine.name=sequential", "--out", str(tmp_path / "run"), "--record", "--rows", "fedprox")
+    output = called(*given)
+    assert "1 runs are new in some-table1.jsonl" in output
+    assert "differs from the paper: other images" in output
+    (line,) = ledger.read("some/table1")
+    assert line["settings"] == {}  # where and how it ran is nobody's business
+    assert line["rounding"] == {"precision": "float32", "channels_last": False, "convolutions": "kernels"}
+    assert {silo["domain"] for silo in line["silos"].values()} >= {"street", "photo"}
+    assert line["failures"] == 0
+    assert str(tmp_path) not in json.dumps(line)
+    assert "0 runs are new" in called(*given)  # the same runs again
+    shown = json.loads(called("some/table1", "--show", "--json"))
+    assert shown["rows"][1]["unseen"]["ours"] == pytest.approx(100 * line["generalisation"])
+    assert shown["rows"][0]["unseen"]["ours"] is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["some/table2"], "no table is called 'some/table2'; did you mean 'some/table1'?"),
+        (["some/table1", "other"], "one table at a time"),
+        (["some/table1", "--rows", "moon"], "some/table1 has no row 'moon'; it has: fedavg; fedprox"),
+    ],
+)
+def test_what_there_is_not_is_a_sentence(texts: list[str], said: str, folder: Path) -> None:
+    found = CliRunner().invoke(app, ["reproduce", *texts])
+    assert isinstance(found.exception, FairsiloError)
+    assert said in str(found.exception)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("of:", "from:", r"paper\.from is unknown"),
+        ("[unseen, average", "[unsee, average", "no measure is called 'unsee'"),
+        (
+            "[50, 60.5, 3]",
+            "[50, 60.5]",
+            r"paper\.numbers of fedavg must be a number for each",
+        ),
+    ],
+)
+def test_a_table_with_a_mistake_is_a_sentence(before: str, after: str, said: str, folder: Path) -> None:
+    (folder / "some" / "table1.yaml").write_text(TABLE.replace(before, after), encoding="utf-8")
+    with pytest.raises(FairsiloError, match=said):
+        read_table("some/table1")
+
+
+@pytest.mark.parametrize("table", tables.tables(), ids=lambda table: table.name)
+def test_the_tables_of_the_papers(table: tables.Table) -> None:
+    """Numbers are of rows that the table has, and the ledger's runs too, none of them twice or lost."""
+    methods = table.comparison.methods
+    assert set(table.numbers) <= set(methods)
+    lines = ledger.read(table.name)
+    assert {line["method"] for line in lines} <= set(methods)
+    assert len({ledger.key(line) for line in lines}) == len(lines)
+    assert all(line["commit"] and line["rounding"]["precision"] for line in lines)
+    assert table.of or table.earlier
