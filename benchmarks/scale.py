@@ -83,7 +83,7 @@ def case(silos: int, parameters: float) -> dict[str, float]:
 def checkpoints() -> dict[str, float]:
     """Of a run with a checkpoint after every round: how long a round is, and how long it waits for the disk."""
     torch.set_num_threads(1)
-    job = Job(model="resnet-10", silos=4, samples=100, rounds=4)
+    job = Job(model="resnet-10", silos=4, samples=14, rounds=4)  # some five seconds a round
     waited: list[float] = []
     with tempfile.TemporaryDirectory() as place:
         folder = RunFolder(Path(place) / "run")

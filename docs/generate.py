@@ -181,6 +181,9 @@ def method_page(found: Mapping[str, Any]) -> str:
         bullets("Kept between rounds", found["keeps"]),
         bullets("Needed", [NEEDS[key].words for key in found["needs"] if NEEDS[key].words]),
         f"- The server {found['server_sees']}.",
+        "- On a GPU its steps are recorded once and replayed."
+        if found["recorded"]
+        else "- On a GPU its steps are made one by one: they cannot be recorded.",
         f"- Results are about the {found['results_about']} model.",
         f"- Parts: {', '.join(f'`{name}`' for name in found['parts']) or 'none, the plain round'}.",
         "[All methods](README.md)",

@@ -167,7 +167,6 @@ def test_an_example_runs_as_printed(kind: str, text: str, tmp_path: Path) -> Non
     (programs / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     for program in programs.iterdir():
         program.chmod(0o755)
-    (work / "experiments").symlink_to(ROOT / "experiments")
     (work / "example.py").write_text(text if kind == "python" else "", encoding="utf-8")
     command = ["python", "example.py"] if kind == "python" else ["bash", "-euo", "pipefail", "-c", text]
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"

@@ -28,9 +28,9 @@ from fairsilo.errors import FairsiloError
 from fairsilo.methods.alignment import adversarial
 from fairsilo.methods.heads import is_head, shifted
 from fairsilo.methods.text import method
+from fairsilo.reproduction.tables import FOLDER
 from fairsilo.runs.folder import RunFolder
 
-ROOT = Path(__file__).parents[1]
 PLAIN = dataclasses.replace(tiny.TRAINING, momentum=0.0, weight_decay=0.0)
 
 
@@ -409,7 +409,7 @@ def test_communication_of_faa_schedules(people: Federation) -> None:
 
 
 def test_models_a_to_g_are_one_line_each() -> None:
-    listed = yaml.safe_load((ROOT / "experiments" / "grace" / "table4-glyphs.yaml").read_text())["methods"]
+    listed = yaml.safe_load((FOLDER / "grace" / "table4-glyphs.yaml").read_text())["methods"]
     parts = [[part.name for part in method(text).parts] for text in listed]
     client, server = ["meta-learning", "feature-alignment"], ["gradient-agreement"]
     assert parts == [[], ["model-contrast"], ["model-contrast", *server], server, *[client] * 3, *[server + client] * 3]

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from fairsilo.cli import app
 from fairsilo.errors import FairsiloError
 from fairsilo.report.reproduced import reproduced_markdown
-from fairsilo.reproduction import ledger, tables
+from fairsilo.reproduction import checking, ledger, tables
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.reproduction.standing import Estimate, Standing
 from fairsilo.reproduction.tables import read_table
@@ -137,6 +137,31 @@ def test_a_table_is_run_shown_and_recorded(folder: Path, tmp_path: Path) -> None
     shown = json.loads(called("some/table1", "--show", "--json"))
     assert shown["rows"][1]["unseen"]["ours"] == pytest.approx(100 * line["generalisation"])
     assert shown["rows"][0]["unseen"]["ours"] is None
+
+
+def test_small_rows_are_held_against_the_ledger(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checking, "ROWS", {"some/table1": ("fedavg",)})
+    given = ["reproduce", "--check", "engine.name=sequential", "--out", str(tmp_path / "run"), "--json"]
+
+    def called() -> tuple[int, list[dict[str, Any]]]:
+        found = CliRunner().invoke(app, given, catch_exceptions=False)
+        return found.exit_code, json.loads(found.output.splitlines()[-1])
+
+    code, found = called()
+    assert code == 1  # the ledger does not have the run
+    assert {one["ledger"] for one in found} == {None}
+    now = {one["measure"]: one["now"] for one in found}
+    assert set(now) == {"unseen", "average", "deviation"}
+    same = ["--out", str(tmp_path / "run" / "some" / "table1"), "--rows", "fedavg", "engine.name=sequential"]
+    CliRunner().invoke(app, ["reproduce", "some/table1", "--record", *same], catch_exceptions=False)
+    code, found = called()
+    assert code == 0
+    assert all(one["holds"] and one["ledger"] == pytest.approx(one["now"]) for one in found)
+    lines = [{**line, "generalisation": line["generalisation"] + 0.03} for line in ledger.read("some/table1")]
+    ledger.file_of("some/table1").write_text(json.dumps(lines[0]) + "\n", encoding="utf-8")
+    code, found = called()
+    assert code == 1
+    assert [one["measure"] for one in found if not one["holds"]] == ["unseen"]
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ def _describe(found: dict[str, Any]) -> None:
         say(f"keeps: {text}")
     say(f"results are about: the {found['results_about']} model")
     say(f"the server {found['server_sees']}")
+    say(f"on a GPU its steps are {'recorded and replayed' if found['recorded'] else 'made one by one'}")
 
 
 def _describe_model(found: dict[str, Any]) -> None:

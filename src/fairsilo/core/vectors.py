@@ -311,9 +311,9 @@ class FlatModel:
 _BLOCK = 1 << 17  # columns at a time: 20 rows of it stay in the cache
 
 
-def blocks(row: Tensor) -> Iterator[slice]:
-    """Columns at a time, for what is computed over the rows of a matrix; a GPU takes all of them at once."""
-    width = _BLOCK if row.device.type == "cpu" else max(len(row), 1)
+def blocks(row: Tensor, rows: int = 20) -> Iterator[slice]:
+    """Columns at a time, for what is computed over so many rows of a matrix; a GPU takes all of them at once."""
+    width = max(1024, 20 * _BLOCK // max(rows, 20)) if row.device.type == "cpu" else max(len(row), 1)
     for start in range(0, len(row), width):
         yield slice(start, start + width)
 

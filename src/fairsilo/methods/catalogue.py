@@ -132,6 +132,7 @@ class Entry:
             "model": self.model,
             "individual_updates": method.individual_updates,
             "server_sees": method.server_sees,
+            "recorded": not method.doing("made-steps"),  # on a GPU its steps are replayed
         }
 
 

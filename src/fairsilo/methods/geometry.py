@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fairsilo.core.server import Updates
-from fairsilo.core.vectors import blocks, gram
+from fairsilo.core.vectors import blocks, gram, weighted_mean
 
 
 def fair_coefficients(
@@ -108,12 +108,9 @@ def masked_mean(deltas: Tensor, mask: Tensor, weights: Tensor) -> Tensor:
     One pass over the matrix: what is made on the way is as wide as a block, and stays in a CPU's cache.
     """
     found = torch.empty(mask.shape[1], dtype=deltas.dtype, device=deltas.device)
-    each = weights.tolist()
-    for columns in blocks(found):
-        total = torch.zeros_like(found[columns])
-        mass = torch.zeros_like(total)
-        for delta, counts, weight in zip(deltas[:, : len(found)][:, columns], mask[:, columns], each, strict=True):
-            total += torch.where(counts, delta, 0) * weight
-            mass += counts * weight
+    for columns in blocks(found, rows=3 * len(deltas)):
+        counts = mask[:, columns].to(deltas.dtype)
+        mass = weighted_mean(counts, weights)
+        total = weighted_mean(counts.mul_(deltas[:, : len(found)][:, columns]), weights)
         found[columns] = torch.where(mass > 0, total / torch.where(mass > 0, mass, 1), 0)
     return found

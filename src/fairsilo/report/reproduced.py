@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.markup import escape
 from rich.table import Table as Drawn
 
+from fairsilo.reproduction.checking import TOLERANCE, Checked
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.reproduction.standing import Estimate, Found, Row, Standing
 
@@ -70,6 +71,19 @@ def reproduced_markdown(standing: Standing) -> str:
         if row.runs:
             lines.append([row.method, f"{row.runs} of {row.wanted}", *(text for some in cells(row) for text in some)])
     return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
+
+
+def checked_table(found: Sequence[Checked]) -> Drawn:
+    """Numbers of the ledger and today's."""
+    table = Drawn(title=f"the ledger and now; at most {TOLERANCE:g} apart", title_justify="left")
+    for column in ("method", "measure", "ledger", "now", ""):
+        table.add_column(column)
+    for one in found:
+        measure = MEASURES[one.measure]
+        texts = number(one.ledger, measure.decimals), number(one.now, measure.decimals)
+        said = "holds" if one.holds else "not in the ledger" if one.ledger is None else "does not hold"
+        table.add_row(escape(one.method), measure.title, *texts, said)
+    return table
 
 
 def listed_table(standings: Sequence[Standing]) -> Drawn:
