@@ -14,7 +14,10 @@ from fairsilo.data.about import About
 from fairsilo.methods.catalogue import CATALOGUE, Entry
 from fairsilo.methods.parts.no_sharing import NoSharing
 from fairsilo.models.registry import own_models, suited
+from fairsilo.report.reproduced import ledger_page
 from fairsilo.report.tables import counted, written
+from fairsilo.reproduction.standing import Standing, runs_of
+from fairsilo.reproduction.tables import tables
 from fairsilo.tasks import classify, regress, segment
 from fairsilo.tasks.augmentation import CHANGES, SETS
 from fairsilo.tasks.registry import METRICS, task_of
@@ -24,6 +27,7 @@ PAGES = Path("docs") / "methods"
 DATA = Path("docs") / "datasets"
 TASKS = Path("docs") / "tasks"
 SETTINGS = Path("docs") / "settings.md"
+LEDGER = Path("docs") / "ledger.md"
 MODELS = Path("docs") / "models.md"
 README = Path("README.md")
 THREATS = Path("docs") / "threats.md"
@@ -36,6 +40,7 @@ GENERATED_DATA = (
     "<!-- written by docs/generate.py; change the data set's file in src/fairsilo/data/datasets instead -->"
 )
 GENERATED_TASKS = "<!-- written by docs/generate.py; change src/fairsilo/tasks or docs/generate.py instead -->"
+GENERATED_LEDGER = "<!-- written by docs/generate.py from the tables and runs in src/fairsilo/experiments -->"
 GENERATED_SETTINGS = "<!-- written by docs/generate.py; change src/fairsilo/config.py instead -->"
 
 
@@ -129,7 +134,7 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     pages |= {PAGES / "README.md": index(found), DATA / "README.md": data_index()}
     marked = {README: readme_table(found), THREATS: threats_table()}
     pages |= {page: with_table(page, (root / page).read_text(encoding="utf-8"), made) for page, made in marked.items()}
-    return {**pages, MODELS: models_page(), SETTINGS: settings_page()}
+    return {**pages, MODELS: models_page(), SETTINGS: settings_page(), LEDGER: ledger()}
 
 
 def stale(root: Path = ROOT) -> list[str]:
@@ -220,6 +225,20 @@ def settings(items: Iterable[Mapping[str, Any]]) -> str:
         for one in items
     ]
     return table(["name", "default", "range", "meaning", "part"], rows) if rows else "None."
+
+
+def ledger() -> str:
+    """What was run of the papers' tables."""
+    found = tables()
+    about = (
+        "Our numbers beside the papers', from runs that are kept line by line. The mean of a row is over held-out "
+        "domains and seeds; a difference to the first row is paired by both, with its 95 % interval, and is called as "
+        "the paper's (or not) where that interval leaves zero out. What came out is explained in "
+        "[experiments](experiments.md) and, for foundation models, in [reproduction](reproduction.md)."
+    )
+    runs = {one.name: runs_of(one, found) for one in found}
+    page = ledger_page([Standing.of(one, runs[one.name]) for one in found], runs)
+    return _joined(["# Ledger", GENERATED_LEDGER, about, page])
 
 
 def settings_page() -> str:

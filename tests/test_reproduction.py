@@ -15,7 +15,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.report.reproduced import reproduced_markdown
 from fairsilo.reproduction import checking, ledger, tables
 from fairsilo.reproduction.measures import MEASURES
-from fairsilo.reproduction.standing import Estimate, Standing
+from fairsilo.reproduction.standing import Estimate, Standing, runs_of
 from fairsilo.reproduction.tables import read_table
 
 TABLE = """
@@ -196,6 +196,20 @@ def test_a_table_with_a_mistake_is_a_sentence(before: str, after: str, said: str
         read_table("some/table1")
 
 
+def test_tables_of_the_same_settings_share_their_runs(folder: Path) -> None:
+    (folder / "some" / "table2.yaml").write_text(TABLE.replace("[fedavg, fedprox]", "[fedavg, moon]"), encoding="utf-8")
+    (folder / "some" / "table3.yaml").write_text(TABLE.replace("rounds: 1", "rounds: 2"), encoding="utf-8")
+    ledger.append("some/table1", [record("fedavg", 0, 0.1), record("fedprox", 0, 0.2)])
+    ledger.append("some/table2", [record("fedavg", 0, 0.3)])
+    found = {
+        name: [one["generalisation"] for one in runs_of(read_table(f"some/{name}"))] for name in ("table1", "table2")
+    }
+    assert found == {"table1": [0.1, 0.2], "table2": [0.3]}  # its own first
+    ledger.file_of("some/table2").unlink()
+    assert [one["generalisation"] for one in runs_of(read_table("some/table2"))] == [0.1]
+    assert runs_of(read_table("some/table3")) == []
+
+
 @pytest.mark.parametrize("table", tables.tables(), ids=lambda table: table.name)
 def test_the_tables_of_the_papers(table: tables.Table) -> None:
     """Numbers are of rows that the table has, and the ledger's runs too, none of them twice or lost."""
@@ -206,3 +220,10 @@ def test_the_tables_of_the_papers(table: tables.Table) -> None:
     assert len({ledger.key(line) for line in lines}) == len(lines)
     assert all(line["commit"] and line["rounding"]["precision"] for line in lines)
     assert table.of or table.earlier
+
+
+@pytest.mark.slow
+def test_this_checkout_finds_what_the_ledger_says() -> None:
+    found = CliRunner().invoke(app, ["reproduce", "--check"], catch_exceptions=False, env={"COLUMNS": "150"})
+    assert found.exit_code == 0, found.output
+    assert found.output.count("holds") == 6  # three rows, two measures

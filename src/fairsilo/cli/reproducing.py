@@ -39,7 +39,7 @@ def reproduce(
     Without a table all of them are listed, with what was run. The same command goes on with what is not finished.
     """
     from fairsilo.report.reproduced import listed_table, reproduced_table
-    from fairsilo.reproduction.standing import Standing
+    from fairsilo.reproduction.standing import Standing, runs_of
     from fairsilo.reproduction.tables import read_table, tables
 
     names = [text for text in arguments or () if not is_setting(text)]
@@ -50,7 +50,8 @@ def reproduce(
         _check(given, out, jobs, as_json)
         return
     if not names:
-        found = [Standing.of(table) for table in tables()]
+        known = tables()
+        found = [Standing.of(table, runs_of(table, known)) for table in known]
         if as_json:
             show_json([{"name": one.table.name, "of": one.table.of, "state": one.state} for one in found])
         else:

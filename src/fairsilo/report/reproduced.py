@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.markup import escape
 from rich.table import Table as Drawn
 
 from fairsilo.reproduction.checking import TOLERANCE, Checked
-from fairsilo.reproduction.measures import MEASURES
+from fairsilo.reproduction.measures import MEASURES, Record
 from fairsilo.reproduction.standing import Estimate, Found, Row, Standing
 
 NOTHING = "-"
@@ -42,6 +42,11 @@ def cells(row: Row) -> list[list[str]]:
     return texts
 
 
+def shown(row: Row) -> bool:
+    """Whether there is anything to show of a row: runs, or numbers of the paper."""
+    return bool(row.runs) or any(found.paper is not None for found in row.found.values())
+
+
 def reproduced_table(standing: Standing) -> Drawn:
     """Our number beside the paper's, and the difference to the first row, by measure."""
     table = Drawn(title=f"{standing.table.name}: {standing.table.of or 'no table of a paper'}", title_justify="left")
@@ -52,11 +57,15 @@ def reproduced_table(standing: Standing) -> Drawn:
         title = MEASURES[name].title
         table.add_column(f"{title}: ours\n[dim]the paper[/dim]", justify="right")
         table.add_column(f"minus {first}: ours (95 %)\n[dim]the paper[/dim]", justify="right")
-    for row in standing.rows:
+    left = [row.method for row in standing.rows if not shown(row)]
+    for row in filter(shown, standing.rows):
         texts = []
         for ours, paper, gain, wanted in cells(row):
             texts += [f"{ours}\n[dim]{paper}[/dim]", f"{gain}\n[dim]{wanted}[/dim]"]
         table.add_row(escape(row.method), f"{row.runs} of {row.wanted}", *texts)
+    if left:
+        table.caption = f"not run: {escape('; '.join(left))}"
+        table.caption_justify = "left"
     return table
 
 
@@ -71,6 +80,45 @@ def reproduced_markdown(standing: Standing) -> str:
         if row.runs:
             lines.append([row.method, f"{row.runs} of {row.wanted}", *(text for some in cells(row) for text in some)])
     return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
+
+
+def ledger_page(standings: Sequence[Standing], records: Mapping[str, Sequence[Record]]) -> str:
+    """Every table that the ledger has runs of, and a list of the others."""
+    blocks = []
+    for one in standings:
+        lines = records[one.table.name]
+        if not lines:
+            continue
+        blocks += [
+            f"## {one.table.name}",
+            f"{one.table.of or 'No table of a paper'}. `fairsilo reproduce {one.table.name}`",
+        ]
+        blocks += [f"- Differs from the paper: {text}." for text in one.table.differs]
+        blocks += [reproduced_markdown(one), *_made(lines)]
+    others = [
+        f"- `{one.table.name}`: {one.table.of or 'no table of a paper'}; {one.state}."
+        for one in standings
+        if not records[one.table.name]
+    ]
+    return "\n\n".join([*blocks, "## Not in the ledger", "\n".join(others)]).replace("\n\n- Differs", "\n- Differs")
+
+
+def _made(lines: Sequence[Record]) -> list[str]:
+    """Seeds, rounding, when and from which code the runs are; settings other than the table's are told apart."""
+    other = sum(bool(line.get("settings")) for line in lines)
+    kinds = {f"{line['rounding']['precision']}" for line in lines}
+    hours = sum(line["seconds"] or 0 for line in lines) / 3600
+    dates = sorted({line["date"] for line in lines if "date" in line})
+    failed = sum(bool(line.get("failures")) for line in lines)
+    said = [
+        f"{len(lines)} runs, {hours:.1f} hours in all, {', '.join(sorted(kinds))}",
+        f"seeds {', '.join(map(str, sorted({line['seed'] for line in lines})))}",
+        f"code {', '.join(sorted({line['commit'] for line in lines}))}",
+    ]
+    said += [f"from {dates[0]} to {dates[-1]}"] if dates else []
+    said += [f"{other} with other settings, not in the table"] if other else []
+    said += [f"{failed} in which a silo failed in some round"] if failed else []
+    return [f"{'; '.join(said)}."]
 
 
 def checked_table(found: Sequence[Checked]) -> Drawn:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from scipy import stats
 
-from fairsilo.reproduction.ledger import read
+from fairsilo.reproduction.ledger import key, read
 from fairsilo.reproduction.measures import MEASURES, Record
-from fairsilo.reproduction.tables import Table
+from fairsilo.reproduction.tables import Table, tables
 
 CONFIDENCE = 0.95
 
@@ -79,8 +79,9 @@ class Standing:
 
     @classmethod
     def of(cls, table: Table, records: Sequence[Record] | None = None) -> Standing:
+        """With these runs, or with those of the ledger."""
         asked = table.comparison
-        plain = [record for record in (read(table.name) if records is None else records) if not record.get("settings")]
+        plain = [record for record in (runs_of(table) if records is None else records) if not record.get("settings")]
         by_method = {method: _cells(plain, method) for method in asked.methods}
         seen = {held_out for cells in by_method.values() for held_out, _ in cells}
         named = len(asked.held_out) if isinstance(asked.held_out, tuple) else 1
@@ -104,6 +105,15 @@ class Standing:
         if not any(row.runs for row in self.rows):
             return f"told in {self.table.earlier}" if self.table.earlier else "not run"
         return "run" if all(row.runs >= row.wanted for row in self.rows) else "partly run"
+
+
+def runs_of(table: Table, others: Sequence[Table] | None = None) -> list[Record]:
+    """The ledger's runs of a table: its own, and those of tables whose runs have the same settings."""
+    found = {key(record): record for record in read(table.name)}
+    for other in tables() if others is None else others:
+        if other.name != table.name and other.common == table.common:
+            found = {key(record): record for record in read(other.name)} | found
+    return [record for record in found.values() if record["method"] in table.comparison.methods]
 
 
 Cells = Mapping[tuple[str, int], Record]  # by held-out domain and seed

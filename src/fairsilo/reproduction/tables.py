@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fairsilo.config import read_yaml
+from fairsilo.config import Experiment, read_yaml
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.runs.comparison import ComparisonFile, read_comparison_file
@@ -45,6 +46,12 @@ class Table:
     @cached_property
     def comparison(self) -> ComparisonFile:
         return read_comparison_file(self.file)
+
+    @cached_property
+    def common(self) -> Experiment:
+        """What all of its runs have in common: without method, seed and held-out domain."""
+        given = self.comparison.experiment
+        return dataclasses.replace(given, method="", seed=0, data=dataclasses.replace(given.data, held_out=None))
 
     def paper(self, method: str, measure: str) -> float | None:
         """The paper's number."""
