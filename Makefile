@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# two test processes on two cores: oneDNN's kernels for ARM would each take both
+export OMP_NUM_THREADS ?= 1
 
 .PHONY: demo test rest test-all test-deploy mutants lint style bench docs setup clean
 .DEFAULT_GOAL := demo
