@@ -46,7 +46,7 @@ class CannotTravelError(FairsiloError):
 class Worker:
     """One child process and the pipe to it."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int = 1) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads in an unknown state
         self.pipe, far = context.Pipe()
         self.process = context.Process(target=_serve, args=(far,), daemon=True)
