@@ -202,6 +202,7 @@ def test_workers_begin_with_their_number_of_threads(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     pool = Pool(1, threads=3)
     try:
+        assert pool.workers[0].pipe.recv() == "ready"  # before that the kernel may not yet have set its environment
         told = Path(f"/proc/{pool.workers[0].process.pid}/environ").read_bytes().split(b"\0")
         assert b"OMP_NUM_THREADS=3" in told
         assert os.environ["OMP_NUM_THREADS"] == "7"
