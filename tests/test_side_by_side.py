@@ -120,7 +120,10 @@ def test_a_cell_that_cannot_be_finished_is_named_and_the_others_are_finished(
 def test_the_table_says_how_far_each_cell_is(tmp_path: Path) -> None:
     console = Console(width=80, record=True, file=io.StringIO())
     chosen = fairsilo.config.experiment({"method": "fedavg", "rounds": 7})
-    cells = [Cell(chosen, tmp_path / "begun"), Cell(fairsilo.config.experiment({"method": "afl"}), tmp_path / "new")]
+    cells = [
+        Cell(chosen, tmp_path / "begun", "fedavg"),
+        Cell(fairsilo.config.experiment({"method": "afl"}), tmp_path / "new", "afl"),
+    ]
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "rounds.jsonl").write_text("{}\n{}\n{}\n")
     console.print(table(cells))

@@ -20,7 +20,7 @@ from fairsilo.runs import compare as comparing
 from fairsilo.runs import running
 from fairsilo.runs.cells import Cell
 from fairsilo.runs.compare import Comparison
-from fairsilo.runs.comparison import Grid
+from fairsilo.runs.comparison import Grid, Tuned, method_in
 from fairsilo.runs.running import Result
 from fairsilo.runs.setup import Objects, as_method, named_method
 from fairsilo.runs.trained import Trained
@@ -140,6 +140,7 @@ def compare(
     jobs: int = 1,
     cluster: str | None = None,
     planned: Callable[[Sequence[Cell]], object] | None = None,
+    tuned: Tuned | None = None,
     model: str | ModelMaker | None = None,
     federation: Federation | None = None,
     **settings: Any,
@@ -147,7 +148,8 @@ def compare(
     """Train several methods on the same silos, held-out domains and seeds, one run each.
 
     Args:
-        methods: Texts, methods or parts; the others are compared with the first.
+        methods: Texts, methods or parts; the others are compared with the first. A text may have settings of its own
+            behind an @, as in `"fedavg @ lr=0.1"`.
         experiment: The settings that all runs have in common; or give them by name.
         seeds: By default the one of the settings.
         held_out: Domains that are left out in turn, or `"all"`.
@@ -158,6 +160,7 @@ def compare(
         jobs: How many runs are made side by side, each in a process; their numbers are the same.
         cluster: The address of a Dask scheduler, `dask://HOST:PORT`, whose workers make the runs.
         planned: Called with all cells before the first of them runs.
+        tuned: Held-out domain -> method -> the text that stands for it there, as `tune` finds them.
         model: As for `run`.
         federation: As for `run`.
         **settings: As for `run`.
@@ -182,12 +185,12 @@ def compare(
     names = [text for text, _ in named] or list(grid.methods if grid else ())
     given = {name: made for _, found in named for name, made in found.items()}
     if experiment is None:
-        first = {"method": names[0] if names else "fedavg"}
+        first = {"method": method_in(names[0]) if names else "fedavg"}
         experiment = config.experiment({**settings, **first, **({"model": model} if isinstance(model, str) else {})})
     elif isinstance(model, str):
         experiment = dataclasses.replace(experiment, model=model)
     objects = Objects(federation, None if isinstance(model, str) else model, given)
-    where = {"jobs": jobs, "cluster": cluster, "planned": planned}
+    where = {"jobs": jobs, "cluster": cluster, "planned": planned, "tuned": tuned}
     options = {"seeds": seeds, "held_out": held_out, "grid": grid, "listener": listener, **where}
     return comparing.compare(names, experiment, objects, out=None if out is None else Path(out), **options)  # type: ignore[arg-type]
 

@@ -360,15 +360,39 @@ def experiment(settings: Mapping[str, Any] | None = None, overrides: Iterable[st
 
     Where no method is named, FAA is trained beside FedAvg.
     """
-    flat = _flatten(settings or {})
+    flat = _flatten(settings or {}) | given(overrides)
+    if "method" not in flat:
+        flat.setdefault("baseline", "fedavg")
+    nested = _nested(flat)
+    hints = get_type_hints(Experiment)
+    for group, values in nested.items():
+        if dataclasses.is_dataclass(hints[group]):
+            nested[group] = hints[group](**values)
+    return Experiment(**nested)
+
+
+def given(overrides: Iterable[str]) -> dict[str, Any]:
+    """Dotted key -> value of `key=value` texts."""
+    found = {}
     for text in overrides:
         key, equals, value = text.partition("=")
         if not equals:
             raise FairsiloError(f"{text!r} is no setting; settings are written key=value, such as rounds=20")
         known = "data.name" if key.strip() == "data" else _known(key.strip())
-        flat[known] = _read_value(known, value.strip())
-    if "method" not in flat:
-        flat.setdefault("baseline", "fedavg")
+        found[known] = _read_value(known, value.strip())
+    return found
+
+
+def changed(base: Experiment, values: Mapping[str, Any]) -> Experiment:
+    """The experiment with other values of some settings, by their dotted keys."""
+    nested = {
+        key: dataclasses.replace(getattr(base, key), **value) if isinstance(value, dict) else value
+        for key, value in _nested(values).items()
+    }
+    return dataclasses.replace(base, **nested)
+
+
+def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for key, value in flat.items():
         group, _, leaf = key.partition(".")
@@ -376,11 +400,7 @@ def experiment(settings: Mapping[str, Any] | None = None, overrides: Iterable[st
             nested.setdefault(group, {})[leaf] = value
         else:
             nested[group] = value
-    hints = get_type_hints(Experiment)
-    for group, values in nested.items():
-        if dataclasses.is_dataclass(hints[group]):
-            nested[group] = hints[group](**values)
-    return Experiment(**nested)
+    return nested
 
 
 def read_yaml(path: Path) -> dict[str, Any]:

@@ -33,7 +33,8 @@ def compare(
     """Methods x held-out domains x seeds: a table with means, spreads and paired differences to the first method.
 
     A file may name methods: [..] or a grid: {rows: [..], columns: [..]} of compositions, seeds: [..] and
-    held_out_domains: all or [..]. The same command goes on with what is not finished, whoever ran it before.
+    held_out_domains: all or [..]. "fedavg @ lr=0.1" is a method with settings of its own.
+    The same command goes on with what is not finished, whoever ran it before.
     """
     names = [text for text in arguments or () if not is_setting(text)]
     given = [text for text in arguments or () if is_setting(text)]
@@ -61,6 +62,7 @@ def compare(
             jobs=jobs,
             cluster=cluster,
             planned=following.begin if isinstance(following, GridListener) else None,
+            tuned=asked.tuned,
         )
     page = write_comparison(found.folder)
     if as_json:

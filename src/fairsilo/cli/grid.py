@@ -65,9 +65,9 @@ def table(cells: Sequence[Cell]) -> Table:
     found.add_column("method")
     for domain, seed in columns:
         found.add_column(f"{domain}\nseed {seed}", justify="right")
-    for method in dict.fromkeys(cell.experiment.method for cell in cells):
-        own = {(cell.held_out, cell.experiment.seed): cell for cell in cells if cell.experiment.method == method}
-        found.add_row(method, *(_state(own[column]) if column in own else "" for column in columns))
+    for row in dict.fromkeys(cell.row for cell in cells):
+        own = {(cell.held_out, cell.experiment.seed): cell for cell in cells if cell.row == row}
+        found.add_row(row, *(_state(own[column]) if column in own else "" for column in columns))
     return found
 
 

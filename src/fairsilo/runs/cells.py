@@ -37,10 +37,12 @@ class Cell:
     Attributes:
         experiment: Its settings.
         folder: Where it is.
+        row: What it is called in the comparison: the method, with settings of its own.
     """
 
     experiment: Experiment
     folder: Path
+    row: str
 
     @property
     def held_out(self) -> str:
@@ -48,7 +50,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        return f"{self.experiment.method}, {self.held_out} held out, seed {self.experiment.seed}"
+        return f"{self.row}, {self.held_out} held out, seed {self.experiment.seed}"
 
     @property
     def finished(self) -> bool:

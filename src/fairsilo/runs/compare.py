@@ -18,7 +18,7 @@ from fairsilo.engine.events import Callback, guarded, silent
 from fairsilo.engine.features import Shelf
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.cells import Cell, check_cell, on_cluster, one_by_one, side_by_side
-from fairsilo.runs.comparison import Grid
+from fairsilo.runs.comparison import OWN, Grid, Tuned, method_in, row_of
 from fairsilo.runs.effects import refuse_idle
 from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.running import slug
@@ -47,11 +47,13 @@ def compare(
     jobs: int = 1,
     cluster: str | None = None,
     planned: Callable[[Sequence[Cell]], object] | None = None,
+    tuned: Tuned | None = None,
 ) -> Comparison:
     """One run per method, held-out domain and seed; cells that were left unfinished are taken up again.
 
     Args:
-        names: The methods' texts; the first is the one that the others are compared with.
+        names: The methods' texts, with settings of their own behind an @; the first is the one that the others are
+            compared with.
         base: The settings that all runs have in common.
         objects: What was given as Python objects.
         seeds: Of the runs; by default the one of `base`.
@@ -63,6 +65,7 @@ def compare(
         jobs: How many cells run side by side on this machine.
         cluster: The address of a Dask scheduler, whose workers run the cells; they and this machine share the folder.
         planned: Told of all cells before the first of them runs.
+        tuned: Held-out domain -> method -> the text that stands for it there.
     """
     if cluster and base.engine.device == "auto":
         raise FairsiloError("on a cluster say engine.device=cuda or cpu: auto would look at this machine")
@@ -79,19 +82,25 @@ def compare(
         federation = given or federation_of(here, dataset)
         roster = federation.roster
         here = dataclasses.replace(here, engine=engine_of(here.engine))
-        refuse_idle(here, federation, names, model=objects.model is None, by_hand=given is not None)
+        by_name, by_hand = objects.model is None, given is not None
+        refuse_idle(here, federation, list(map(method_in, names)), model=by_name, by_hand=by_hand)
         groups_of(federation, here.evaluate.columns)
         here = dataclasses.replace(resolved(here, roster, given is not None), model=here.model)
         check_data(here, roster)
-        for name in names:
-            check_methods(resolved(dataclasses.replace(here, method=name), roster), roster, objects)
         named = here.data.held_out or "-"
+        texts = {name: (tuned or {}).get(named, {}).get(name, name) for name in names}
+        rows = {name: row_of(here, text) for name, text in texts.items()}
+        for name, row in rows.items():
+            if OWN in texts[name]:
+                refuse_idle(row, federation, [row.method], model=by_name, by_hand=by_hand)
+            check_methods(resolved(row, roster), roster, objects)
         by_domain[named] = [
             Cell(
-                resolved(dataclasses.replace(here, method=name, seed=seed), roster),
+                resolved(dataclasses.replace(row, seed=seed), roster),
                 folder / slug(name) / slug(f"{named}-seed{seed}"),
+                name,
             )
-            for name in names
+            for name, row in rows.items()
             for seed in seeds
         ]
         for cell in by_domain[named]:
@@ -109,7 +118,7 @@ def compare(
             one_by_one(some, given or federation_of(some[0].experiment, dataset), objects, shelf, listener)
     found = [
         {
-            "method": cell.experiment.method,
+            "method": cell.row,
             "held_out": cell.held_out,
             "seed": cell.experiment.seed,
             "summary": RunFolder(cell.folder).read_json("summary.json"),
@@ -119,7 +128,8 @@ def compare(
         for cell in cells
     ]
     common = dataclasses.replace(base, evaluate=evaluate_of(base, roster), engine=engine_of(base.engine))
-    comparison = Comparison(folder, names, tuple(by_domain), seeds, tuple(found), grid, config.as_dict(common))
+    common_settings = config.as_dict(common)
+    comparison = Comparison(folder, names, tuple(by_domain), seeds, tuple(found), grid, common_settings, tuned or {})
     RunFolder(folder).write_json("comparison.json", comparison.as_dict())
     return comparison
 
@@ -129,7 +139,7 @@ def _check_names(names: Sequence[str], objects: Objects) -> None:
         raise FairsiloError("name at least one method to compare, such as `fairsilo compare fedavg faa`")
     seen: dict[str, str] = {}
     for name in names:
-        made = objects.method(name).name
+        made = objects.method(method_in(name)).name + name.partition(OWN)[2]
         if made in seen:
             raise FairsiloError(f"a method is named twice: {seen[made]!r} and {name!r} are the same")
         seen[made] = name
@@ -147,6 +157,7 @@ class Comparison:
         cells: One dictionary per run: method, held_out, seed, summary, folder (below `folder`) and model.
         grid: Rows and columns, where the methods are their compositions.
         settings: What all runs have in common.
+        tuned: Held-out domain -> method -> what stood for it there, where settings were searched.
     """
 
     folder: Path
@@ -156,6 +167,7 @@ class Comparison:
     cells: tuple[dict[str, Any], ...]
     grid: Grid | None = None
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    tuned: Tuned = dataclasses.field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         content = dataclasses.asdict(self)

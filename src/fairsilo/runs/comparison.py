@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairsilo.config import Experiment, experiment, known_keys, read_yaml
+from fairsilo.config import Experiment, changed, experiment, given, known_keys, read_yaml
 from fairsilo.errors import FairsiloError, UnknownSettingError, nearest
 
-KEYS = ("methods", "grid", "seeds", "held_out_domains", "paper")  # the last is for `fairsilo reproduce`
+Tuned = Mapping[str, Mapping[str, str]]  # held-out domain -> method -> the text that stands for it there
+KEYS = ("methods", "grid", "seeds", "held_out_domains", "tuned", "paper")  # the last is for `fairsilo reproduce`
+OWN = "@"  # between a method and settings of its own
+ROWS_MAY = ("train", "task", "model", "data.augment")  # what rows of a comparison may differ in besides the method
 PLAIN = ("", "fedavg")  # what adds nothing to a composition
 
 
@@ -37,6 +41,7 @@ class ComparisonFile:
     seeds: tuple[int, ...]
     held_out: str | tuple[str, ...] | None = None  # None: the experiment's own
     grid: Grid | None = None
+    tuned: Tuned = dataclasses.field(default_factory=dict)
 
 
 def composed(row: str, column: str) -> str:
@@ -45,8 +50,29 @@ def composed(row: str, column: str) -> str:
 
 
 def is_setting(text: str) -> bool:
-    """`rounds=5` is a setting; `fedprox(mu=0.1)` is a method."""
-    return "=" in text.split("(", maxsplit=1)[0]
+    """`rounds=5` is a setting; `fedprox(mu=0.1)` and `fedavg @ lr=0.1` are methods."""
+    return "=" in re.split("[(@]", text, maxsplit=1)[0]
+
+
+def method_in(text: str) -> str:
+    """The method of a row, without the settings of its own."""
+    return text.partition(OWN)[0].strip()
+
+
+def row_of(base: Experiment, text: str) -> Experiment:
+    """The settings of a row: `fedprox(mu=0.1) @ lr=0.03 clip=1` has the method and, behind the @, settings of its own.
+
+    Raises:
+        FairsiloError: There is no such setting, or all rows of a comparison have it in common.
+    """
+    name, own, settings = (piece.strip() for piece in text.partition(OWN))
+    values = given(settings.split())
+    if own and not values:
+        raise FairsiloError(f"{text!r} says nothing behind the {OWN}; write {name} @ lr=0.1, or {name} alone")
+    for key in values:
+        if key not in ROWS_MAY and key.partition(".")[0] not in ROWS_MAY:
+            raise FairsiloError(f"{key} is the same for all methods of a comparison; {text!r} cannot have its own")
+    return changed(base, {"method": name, **values})
 
 
 def read_comparison_file(
@@ -69,9 +95,10 @@ def read_comparison_file(
         if override.partition("=")[0].strip() in ("method", "baseline"):
             raise FairsiloError(f"{override!r} has no effect here; name the methods to compare, the first one first")
     settings = {key: value for key, value in content.items() if key not in KEYS}
-    base = dataclasses.replace(experiment({**settings, "method": named[0]}, overrides), baseline=None)
+    base = dataclasses.replace(experiment({**settings, "method": method_in(named[0])}, overrides), baseline=None)
     numbers = _seeds(seeds, content.get("seeds"), base.seed)
-    return ComparisonFile(base, named, numbers, held_out or _held_out(content.get("held_out_domains")), grid)
+    domains = held_out or _held_out(content.get("held_out_domains"))
+    return ComparisonFile(base, named, numbers, domains, grid, _tuned(content.get("tuned"), named))
 
 
 def _refuse_unknown(content: Mapping[Any, Any]) -> None:
@@ -90,6 +117,20 @@ def _methods(content: Mapping[str, Any]) -> tuple[tuple[str, ...], Grid | None]:
         raise FairsiloError("methods and grid are both given; a grid stands for its methods, so give one of them")
     grid = _grid(content["grid"])
     return grid.methods, grid
+
+
+def _tuned(value: Any, methods: Sequence[str]) -> Tuned:
+    """By held-out domain, what stands for a method: the method itself, with settings."""
+    found = {} if value is None else value
+    rows = found.values() if isinstance(found, Mapping) else [None]
+    if not all(isinstance(row, Mapping) and all(isinstance(text, str) for text in row.values()) for row in rows):
+        raise FairsiloError(f"tuned is {value!r}; by held-out domain it must say {{fedavg: fedavg @ lr=1}}")
+    for name in (name for row in found.values() for name in row):
+        if name not in methods:
+            raise FairsiloError(
+                f"tuned has settings of {name!r}, which is not among the methods{nearest(name, methods)}"
+            )
+    return {str(domain): dict(row) for domain, row in found.items()}
 
 
 def _grid(value: Any) -> Grid:
