@@ -221,10 +221,18 @@ def command(found: Mapping[str, Any]) -> str:
 
 def settings(items: Iterable[Mapping[str, Any]]) -> str:
     rows = [
-        [f"`{one['name']}`", f"`{written(one['default'])}`", one["range"] or "any", one["help"], f"`{one['part']}`"]
+        [
+            f"`{one['name']}`",
+            f"`{written(one['default'])}`",
+            one["range"] or "any",
+            one["search"],
+            one["help"],
+            f"`{one['part']}`",
+        ]
         for one in items
     ]
-    return table(["name", "default", "range", "meaning", "part"], rows) if rows else "None."
+    head = ["name", "default", "range", "[searched](../tuning.md)", "meaning", "part"]
+    return table(head, rows) if rows else "None."
 
 
 def ledger() -> str:

@@ -57,7 +57,7 @@ def test_a_page_says_what_the_catalogue_says(name: str) -> None:
         assert fact in page
     for item in found["settings"]:
         row = next(line for line in page.splitlines() if line.startswith(f"| `{item['name']}` |"))
-        assert len(re.findall(r"(?<!\\)\|", row)) == 6
+        assert len(re.findall(r"(?<!\\)\|", row)) == 7
     assert ("sees each silo's update" in page) == found["individual_updates"]
     assert ("data.server=PATH" in page) == any("server-data" in part.needs for part in CATALOGUE[name].parts)
 

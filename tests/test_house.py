@@ -27,6 +27,7 @@ LAYERS = (
     "runs",
     "experiments",
     "reproduction",
+    "tuning",
     "report",
     "deploy",
     "api",

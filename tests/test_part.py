@@ -240,7 +240,9 @@ def test_settings_of_a_part_are_checked_when_it_is_made() -> None:
 
 
 def test_the_fields_of_a_part_are_its_settings() -> None:
-    assert fields_of(First) == [{"name": "strength", "default": 1.0, "range": "0 to 2", "help": "how much"}]
+    assert fields_of(First) == [
+        {"name": "strength", "default": 1.0, "range": "0 to 2", "search": "", "help": "how much"}
+    ]
     assert fields_of(Second) == []
 
 

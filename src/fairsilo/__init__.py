@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fairsilo.api import compare, load, resume, run
+    from fairsilo.api import compare, load, resume, run, tune
     from fairsilo.core.method import Method
     from fairsilo.core.output import Output
     from fairsilo.core.part import Part
@@ -28,6 +28,7 @@ _HOMES = {
     "resume": "fairsilo.api",
     "compare": "fairsilo.api",
     "load": "fairsilo.api",
+    "tune": "fairsilo.api",
     "method": "fairsilo.methods.text",
     "Part": "fairsilo.core.part",
     "Method": "fairsilo.core.method",
@@ -56,6 +57,7 @@ __all__ = [
     "method",
     "resume",
     "run",
+    "tune",
 ]
 
 

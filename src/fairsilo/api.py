@@ -1,4 +1,4 @@
-"""What users call: run, resume, compare, load. Data, method, engine and folder are put together, the report written."""
+"""What users call: run, resume, compare, tune, load. Data, method and engine are put together, the report written."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fairsilo.engine.blueprint import ModelMaker
 from fairsilo.engine.events import Callback, silent
 from fairsilo.errors import FairsiloError
 from fairsilo.report.page import write_report
+from fairsilo.report.tuning_page import write_tuning
 from fairsilo.runs import compare as comparing
 from fairsilo.runs import running
 from fairsilo.runs.cells import Cell
@@ -24,6 +25,9 @@ from fairsilo.runs.comparison import Grid, Tuned, method_in
 from fairsilo.runs.running import Result
 from fairsilo.runs.setup import Objects, as_method, named_method
 from fairsilo.runs.trained import Trained
+from fairsilo.tuning import search as searching
+from fairsilo.tuning.search import Options, Tuning
+from fairsilo.tuning.space import read_search
 
 
 def run(
@@ -193,6 +197,78 @@ def compare(
     where = {"jobs": jobs, "cluster": cluster, "planned": planned, "tuned": tuned}
     options = {"seeds": seeds, "held_out": held_out, "grid": grid, "listener": listener, **where}
     return comparing.compare(names, experiment, objects, out=None if out is None else Path(out), **options)  # type: ignore[arg-type]
+
+
+def tune(
+    methods: Sequence[str],
+    *,
+    experiment: Experiment | None = None,
+    trials: int = 20,
+    budget: float | None = None,
+    held_out: str | Sequence[str] | None = None,
+    search: Sequence[str] = (),
+    sampler: str = "tpe",
+    prune: bool = True,
+    by: str = "mean",
+    jobs: int = 1,
+    out: str | Path | None = None,
+    listener: Callback = silent,
+    model: str | ModelMaker | None = None,
+    federation: Federation | None = None,
+    **settings: Any,
+) -> Tuning:
+    """Search settings for several methods with the same number of trials, judged by validation data alone.
+
+    Trials train on the silos of the training domains; the held-out domain takes no part in any of them.
+
+    Args:
+        methods: Texts; what they give stays as it is.
+        experiment: The settings that all runs have in common; or give them by name.
+        trials: For each method and held-out domain. The first has the settings as they are.
+        budget: Seconds after which no trial is begun. Methods take turns, and count with equally many trials.
+        held_out: Domains that are left out in turn, or `"all"`; each has a search of its own.
+        search: Ranges where they are not the declared ones: `"lr=log:0.001..0.1"`, `"batch_size=16,32"`,
+            `"fedprox.mu=0..1"`, `"weight_decay=-"` for what stays as it is.
+        sampler: `tpe`, which learns from the trials before, or `random`.
+        prune: Give up runs that are behind the median of the trials before.
+        by: The `mean` over the silos' validation results, or the `worst` of them.
+        jobs: How many trials are made side by side, each in a process.
+        out: The folder; a search that was interrupted there goes on.
+        listener: A `Listener`, or any function of an `Event`.
+        model: As for `run`.
+        federation: As for `run`.
+        **settings: As for `run`.
+
+    Returns:
+        What was `found`, and as `tuned` what `compare` takes.
+
+    Raises:
+        FairsiloError: There is nothing to search or to judge by, or as for `compare`.
+
+    Example:
+        >>> import fairsilo, tempfile, torch
+        >>> split = fairsilo.Split(torch.rand(12, 1, 8, 8), torch.arange(12) % 2)
+        >>> a, b, c = (fairsilo.SiloData(name, name, split, split, split) for name in "abc")
+        >>> people = fairsilo.Federation("toy", ("no", "yes"), (a, b), unseen=(c,))
+        >>> found = fairsilo.tune(["fedavg", "fedprox"], federation=people, trials=2, rounds=1, epochs=1,
+        ...                       out=tempfile.mkdtemp(), engine={"name": "sequential"})
+        >>> found.counted, list(found.tuned["c"])
+        ({'c': 2}, ['fedavg', 'fedprox'])
+    """
+    if experiment is None:
+        named = {"method": method_in(methods[0]) if methods else "fedavg"}
+        experiment = config.experiment({**settings, **named, **({"model": model} if isinstance(model, str) else {})})
+    elif isinstance(model, str):
+        experiment = dataclasses.replace(experiment, model=model)
+    ranges = read_search(search, methods)
+    options = Options(trials, budget, ranges, sampler, prune, by, jobs)
+    objects = Objects(federation, None if isinstance(model, str) else model)
+    folder = None if out is None else Path(out)
+    found = searching.tune(
+        list(methods), experiment, objects, options, held_out=held_out, out=folder, listener=listener
+    )
+    write_tuning(found.folder)
+    return found
 
 
 def load(

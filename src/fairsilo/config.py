@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from fairsilo.errors import FairsiloError, UnknownSettingError
-from fairsilo.fields import check_fields, range_text, setting
+from fairsilo.fields import around, check_fields, range_text, setting
 from fairsilo.protocols import (
     PROTOCOLS,
     as_text,
@@ -127,7 +127,7 @@ class TrainSettings:
         False, "draw training samples with replacement, so that all classes of a silo come equally often"
     )
     optimizer: str = setting("sgd", "local optimiser", choices=("sgd", "adam", "adamw"))
-    lr: float = setting(0.02, "local learning rate", low=0, open_low=True)
+    lr: float = setting(0.02, "local learning rate", low=0, open_low=True, search=around(10))
     lr_schedule: str = setting(
         "constant",
         "of the local learning rate over the rounds; cosine: towards zero, step: a tenth from four fifths of them on",
@@ -140,7 +140,7 @@ class TrainSettings:
     )
     lr_warmup: int = setting(0, "rounds at a hundredth of the local learning rate; the schedule has the others", low=0)
     momentum: float = setting(0.9, "of local SGD", low=0, high=1)
-    weight_decay: float = setting(1e-4, "local weight decay", low=0)
+    weight_decay: float = setting(1e-4, "local weight decay", low=0, search=around(100))
     adam_beta2: float = setting(0.999, "of local Adam and AdamW: of the second moment", low=0, high=0.999999)
     adam_eps: float = setting(1e-8, "of local Adam and AdamW: added to the root of the moment", low=0, open_low=True)
     clip: float | None = setting(None, "clip the norm of each local gradient to this", low=0, open_low=True)
@@ -323,6 +323,7 @@ def fields_of(owner: type, group: str = "") -> list[dict[str, Any]]:
             "name": f"{group}{item.name}",
             "default": item.default,
             "range": "true or false" if isinstance(item.default, bool) else range_text(item.metadata),
+            "search": str(item.metadata.get("search") or ""),
             "help": _help(item.metadata),
         }
         for item in dataclasses.fields(owner)

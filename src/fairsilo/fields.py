@@ -10,10 +10,78 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from fairsilo.errors import FairsiloError
+
+
+@dataclass(frozen=True)
+class Span:
+    """The values that `fairsilo tune` searches: between two bounds, or one of several.
+
+    Attributes:
+        low: The least value.
+        high: The largest value.
+        log: Whether all decades between them are equally likely, instead of all values.
+        whole: Whether only whole numbers count.
+        among: The values, where they are listed.
+        relative: Whether the bounds are multiples of the value that a setting has.
+    """
+
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    whole: bool = False
+    among: tuple[Any, ...] = ()
+    relative: bool = False
+
+    def at(self, value: Any) -> Span | None:
+        """With bounds of its own; None where they are multiples of nothing: what is off stays off."""
+        if not self.relative:
+            return self
+        return (
+            dataclasses.replace(self, low=value * self.low, high=value * self.high, relative=False) if value else None
+        )
+
+    def draw(self, share: float) -> Any:
+        """The value that lies this share (0 to 1) of the way through."""
+        if self.among:
+            return self.among[min(int(share * len(self.among)), len(self.among) - 1)]
+        if self.whole and not self.log:
+            return int(self.low) + min(int(share * (self.high - self.low + 1)), int(self.high - self.low))
+        value = self.low * (self.high / self.low) ** share if self.log else self.low + share * (self.high - self.low)
+        return round(value) if self.whole else min(max(value, self.low), self.high)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.among if self.among else self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        if self.among:
+            return ", ".join(map(str, self.among))
+        if self.relative:
+            return f"{self.low:g} to {self.high:g} times the default"
+        return f"{self.low:g} to {self.high:g}" + (" by decades" if self.log else "")
+
+
+def between(low: float, high: float) -> Span:
+    """All values between two bounds, equally likely."""
+    return Span(low, high)
+
+
+def decades(low: float, high: float) -> Span:
+    """All values between two bounds, each decade equally likely."""
+    return Span(low, high, log=True)
+
+
+def around(factor: float) -> Span:
+    """By decades, from the default over this factor to the default times this factor."""
+    return Span(1 / factor, factor, log=True, relative=True)
+
+
+def among(*values: Any) -> Span:
+    """One of these."""
+    return Span(among=values)
 
 
 def setting(
@@ -25,6 +93,7 @@ def setting(
     choices: Iterable[str] | None = None,
     open_low: bool = False,
     rare: str = "",
+    search: Span | None = None,
 ) -> Any:
     """A dataclass field with its help and range.
 
@@ -36,8 +105,11 @@ def setting(
         choices: The only values it may have.
         open_low: Whether the least value itself is excluded.
         rare: When it acts, where that is seldom: the laws' short runs then need not show it.
+        search: Where `fairsilo tune` looks for a better value. Only for what acts before a silo's own models are
+            measured on its validation samples: there is nothing else to choose by.
     """
     metadata: dict[str, Any] = {"help": help, "low": low, "high": high, "open_low": open_low, "rare": rare}
+    metadata["search"] = search
     metadata["choices"] = tuple(choices) if choices is not None else None
     return field(default=default, metadata=metadata)
 

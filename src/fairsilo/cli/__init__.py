@@ -25,6 +25,7 @@ from fairsilo.cli.output import complain, say
 from fairsilo.cli.reporting import report
 from fairsilo.cli.reproducing import reproduce
 from fairsilo.cli.running import resume, run
+from fairsilo.cli.tuning import tune
 from fairsilo.cli.using import evaluate, personalise, predict
 from fairsilo.errors import FairsiloError, StoppedError, UnknownSettingError, file_problem
 
@@ -39,6 +40,7 @@ COMMANDS = (
     run,
     resume,
     compare,
+    tune,
     reproduce,
     report,
     methods,

@@ -100,4 +100,5 @@ def _describe_settings(items: list[dict[str, Any]]) -> None:
 
     for item in items:
         allowed = f" [{item['range']}]" if item["range"] else ""
-        say(f"  {item['name']} = {written(item['default'])}{allowed}: {item['help']}")
+        searched = f" (tune: {item['search']})" if item.get("search") else ""
+        say(f"  {item['name']} = {written(item['default'])}{allowed}: {item['help']}{searched}")

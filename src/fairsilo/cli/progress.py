@@ -13,9 +13,11 @@ from fairsilo.engine.events import Event, Listener
 class ProgressListener(Listener):
     """Shows round, silo, loss and time left of the method under way."""
 
-    def __init__(self, console: Console, quiet: bool = False) -> None:
+    def __init__(self, console: Console, quiet: bool = False, rounds: bool = True) -> None:
+        """Without `rounds` there is a line for each note, and none for rounds, where there is no terminal."""
         self.console = console
         self.quiet = quiet
+        self.rounds = rounds
         self.method = ""
         self.losses: dict[str, float] = {}
         self.begun = time.perf_counter()
@@ -48,7 +50,7 @@ class ProgressListener(Listener):
         self.bar.reset(self.task, total=event.rounds, description=event.text, doing="", visible=True)
 
     def on_note(self, event: Event) -> None:
-        self._say(f"{self.method}: {event.text}")
+        self._say(f"{self.method}: {event.text}" if self.rounds else event.text)
 
     def on_start(self, event: Event) -> None:
         self.bar.update(self.task, completed=event.round)
@@ -68,7 +70,7 @@ class ProgressListener(Listener):
         self.bar.update(self.task, completed=event.round)
         if event.text:
             self._say(f"{self.method}, round {event.round}: {event.text}")
-        if not self.console.is_terminal:
+        if self.rounds and not self.console.is_terminal:
             mean = sum(self.losses.values()) / max(len(self.losses), 1)
             spent = time.perf_counter() - self.begun
             self._say(f"{self.method}: round {event.round}/{event.rounds}, training loss {mean:.3f}, {spent:.0f} s")

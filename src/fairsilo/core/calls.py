@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from typing import Any
 
 from fairsilo.errors import FairsiloError
 
 
-def settings_in(brackets: str, text: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The settings that stand between brackets (`mu=0.1, epochs=2`), after those given already.
+def settings_in(brackets: str, text: str) -> dict[str, Any]:
+    """The settings that stand between brackets (`mu=0.1, epochs=2`).
 
     Args:
         brackets: What stands between them.
         text: The whole text, for the error.
-        given: Settings that must not be given a second time.
 
     Raises:
         FairsiloError: Something between commas is not key=value, or a key comes twice.
     """
-    found = dict(given or {})
+    found: dict[str, Any] = {}
     for pair in filter(None, map(str.strip, brackets.split(","))):
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not equals:

@@ -17,7 +17,7 @@ from fairsilo.core.part import Part
 from fairsilo.core.server import Server, Updates, named, ordered
 from fairsilo.core.silo import Silo
 from fairsilo.errors import FairsiloError
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods.gap_rules import adjust, gap, step_at
 from fairsilo.methods.newcomers import with_newcomers
 
@@ -39,7 +39,9 @@ class FollowsGaps(Part):
     needs = frozenset({"validation"})
     does = frozenset({"decides-weights"})
 
-    step_size: float = setting(0.2, "how far GA's step moves the weight of the largest gap (times 1/M)", low=0)
+    step_size: float = setting(
+        0.2, "how far GA's step moves the weight of the largest gap (times 1/M)", low=0, search=around(10)
+    )
     schedule: str = setting("released", "of the step size over rounds", choices=("released", "linear", "constant"))
     centred: bool = setting(False, "GA's step subtracts the mean gap first, as the GA paper prints it")
     warmup: str = setting("auto", WARMUP)

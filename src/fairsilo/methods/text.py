@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fairsilo.core.calls import settings_in
@@ -38,30 +40,62 @@ def method(text: str, **settings: Any) -> Method:
         >>> [part.name for part in ablation.parts]
         ['proximal', 'consistency-mask']
     """
-    pieces = [piece.strip() for piece in text.split("|")]
+    pieces = pieces_of(text)
     if settings and len(pieces) > 1:
         raise FairsiloError(f"settings by name go with one method, and {text!r} composes several: write them inside")
-    composed = _one(pieces[0], settings)
-    for piece in pieces[1:]:
-        composed = composed | _one(piece, {})
+    first, *others = pieces
+    composed = first.make(**settings)
+    for piece in others:
+        composed = composed | piece.make()
     return composed
 
 
 _PIECE = re.compile(r"^(?P<name>[\w-]+|[\w.]+:\w+)(\((?P<settings>[^()]*)\))?(?P<without>(\.without\([^()]*\))*)$")
 
 
-def _one(text: str, settings: dict[str, Any]) -> Method:
-    match = _PIECE.match(text)
-    if not match:
-        raise FairsiloError(
-            f"{text!r} is no method; write fedprox, fedprox(mu=0.1) or fedheal.without(consistency-mask)"
-        )
-    inside = settings_in(match["settings"] or "", text, settings)
-    name = match["name"]
-    made = foreign_method(name, inside) if foreign(name) else entry(name).make(**inside)
-    listed = re.findall(r"\(([^()]*)\)", match["without"])
-    gone = [name.strip() for names in listed for name in names.split(",") if name.strip()]
-    return made.without(*gone) if gone else made
+@dataclass(frozen=True)
+class Piece:
+    """One method of a composition, as it is written: `fedheal(tau=0.4).without(distance-weights)`."""
+
+    text: str
+    name: str
+    settings: Mapping[str, Any]
+    without: str
+
+    def make(self, **more: Any) -> Method:
+        """The method, with settings besides those that are written; the same one twice is refused."""
+        twice = next((key for key in more if key in self.settings), None)
+        if twice:
+            raise FairsiloError(f"{twice} is given twice in {self.text!r}")
+        chosen = {**more, **self.settings}
+        made = foreign_method(self.name, chosen) if foreign(self.name) else entry(self.name).make(**chosen)
+        listed = re.findall(r"\(([^()]*)\)", self.without)
+        gone = [name.strip() for names in listed for name in names.split(",") if name.strip()]
+        return made.without(*gone) if gone else made
+
+    def having(self, values: Mapping[str, Any]) -> Piece:
+        """With these settings written into it."""
+        settings = {**self.settings, **values}
+        inside = ", ".join(f"{key}={value}" for key, value in settings.items())
+        return Piece(f"{self.name}({inside}){self.without}" if inside else self.text, self.name, settings, self.without)
+
+
+def pieces_of(text: str) -> list[Piece]:
+    """The methods that a text composes.
+
+    Raises:
+        FairsiloError: One of them is not written as methods are.
+    """
+    found = []
+    for piece in map(str.strip, text.split("|")):
+        match = _PIECE.match(piece)
+        if not match:
+            raise FairsiloError(
+                f"{piece!r} is no method; write fedprox, fedprox(mu=0.1) or fedheal.without(consistency-mask)"
+            )
+        inside = settings_in(match["settings"] or "", piece)
+        found.append(Piece(piece, match["name"], inside, match["without"]))
+    return found
 
 
 def references(text: str) -> list[str]:

@@ -216,6 +216,29 @@ def line_chart(
     return _frame(HEIGHT, title, "Last: " + "; ".join(f"{name} {form(y)}" for name, y in last if y is not None), body)
 
 
+def scatter_chart(
+    series: Sequence[Series], *, title: str, x_label: str, y_label: str, form: Form = plain, log: bool = False
+) -> str:
+    """Points without lines; `log` is about the x axis."""
+    found = [(x, y) for one in series for x, y in one.points if y is not None and math.isfinite(y)]
+    if not found:
+        return nothing(title)
+    ticks = decades(min(x for x, _ in found), max(x for x, _ in found)) if log else None
+    ticks = ticks or nice_ticks(min(x for x, _ in found), max(x for x, _ in found))
+    x_scale = Scale(ticks[0], ticks[-1], LEFT + 6, WIDTH - RIGHT - 6, log)
+    y_scale, y_ticks = _y_scale([y for _, y in found], False, None)
+    body = _grid(y_scale, y_ticks, False) + _rounds(x_scale, ticks, x_label, log)
+    body += f'<text class="label" x="4" y="14">{text(y_label)}</text>'
+    for one in series:
+        points = [(x, y) for x, y in one.points if y is not None and math.isfinite(y)]
+        drawn = (
+            f"<g><title>{text(f'{one.name}: {x:g}, {form(y)}')}</title>{marker(one.colour, x_scale(x), y_scale(y))}</g>"
+            for x, y in points
+        )
+        body += f'<g class="s{one.colour}">{"".join(drawn)}</g>'
+    return _frame(HEIGHT, title, f"{len(found)} points", body)
+
+
 def _clean(line: Series, log: bool) -> Series:
     points = [(x, y if y is not None and math.isfinite(y) and (y > 0 or not log) else None) for x, y in line.points]
     return replace(line, points=points)
@@ -235,10 +258,10 @@ def _grid(scale: Scale, ticks: Sequence[float], log: bool) -> str:
     return "".join(parts)
 
 
-def _rounds(scale: Scale, ticks: Sequence[float], label: str) -> str:
+def _rounds(scale: Scale, ticks: Sequence[float], label: str, log: bool = False) -> str:
     bottom = HEIGHT - BOTTOM
     parts = [
-        f'<text class="tick" x="{scale(tick):.1f}" y="{bottom + 16:g}" text-anchor="middle">{_tick(tick, False)}</text>'
+        f'<text class="tick" x="{scale(tick):.1f}" y="{bottom + 16:g}" text-anchor="middle">{_tick(tick, log)}</text>'
         for tick in ticks
     ]
     parts.append(f'<text class="label" x="{WIDTH - RIGHT:g}" y="{HEIGHT - 5:g}" text-anchor="end">{text(label)}</text>')

@@ -12,7 +12,7 @@ from typing import Any
 from fairsilo import config
 from fairsilo.config import Experiment
 from fairsilo.data.dataset import Dataset
-from fairsilo.data.federation import held_out_domains
+from fairsilo.data.federation import Federation, held_out_domains
 from fairsilo.data.groups import groups_of
 from fairsilo.engine.events import Callback, guarded, silent
 from fairsilo.engine.features import Shelf
@@ -72,28 +72,16 @@ def compare(
     listener = guarded(listener)
     names = tuple(names) or (grid.methods if grid else ())
     seeds = (base.seed,) if seeds is None else tuple(seeds)
-    _check_names(names, objects)
+    check_names(names, objects)
     folder = out or Path("runs") / slug("compare-" + "-".join(names))[:80]
     given = objects.federation
     dataset = None if given else dataset_of(base.data)
     by_domain: dict[str, list[Cell]] = {}
-    for domain in [base.data.held_out or "-"] if given else _held_out_list(base, held_out, dataset):
-        here = dataclasses.replace(base, baseline=None, data=dataclasses.replace(base.data, held_out=domain))
-        federation = given or federation_of(here, dataset)
-        roster = federation.roster
-        here = dataclasses.replace(here, engine=engine_of(here.engine))
-        by_name, by_hand = objects.model is None, given is not None
-        refuse_idle(here, federation, list(map(method_in, names)), model=by_name, by_hand=by_hand)
-        groups_of(federation, here.evaluate.columns)
-        here = dataclasses.replace(resolved(here, roster, given is not None), model=here.model)
-        check_data(here, roster)
-        named = here.data.held_out or "-"
+    for domain in domains_of(base, held_out, dataset, objects):
+        federation, here = prepared(base, names, domain, dataset, objects)
+        roster, named = federation.roster, here.data.held_out or "-"
         texts = {name: (tuned or {}).get(named, {}).get(name, name) for name in names}
-        rows = {name: row_of(here, text) for name, text in texts.items()}
-        for name, row in rows.items():
-            if OWN in texts[name]:
-                refuse_idle(row, federation, [row.method], model=by_name, by_hand=by_hand)
-            check_methods(resolved(row, roster), roster, objects)
+        rows = {name: checked_row(here, text, federation, objects) for name, text in texts.items()}
         by_domain[named] = [
             Cell(
                 resolved(dataclasses.replace(row, seed=seed), roster),
@@ -134,7 +122,44 @@ def compare(
     return comparison
 
 
-def _check_names(names: Sequence[str], objects: Objects) -> None:
+def prepared(
+    base: Experiment, names: Sequence[str], domain: str, dataset: Dataset | None, objects: Objects
+) -> tuple[Federation, Experiment]:
+    """The silos with one domain held out, and the settings there; refuses what is wrong whatever the method.
+
+    Args:
+        base: The settings that all methods have in common.
+        names: The methods.
+        domain: The one that nobody trains on.
+        dataset: The data, where they are not given as an object.
+        objects: What was given as Python objects.
+    """
+    given = objects.federation
+    here = dataclasses.replace(base, baseline=None, data=dataclasses.replace(base.data, held_out=domain))
+    federation = given or federation_of(here, dataset)
+    here = dataclasses.replace(here, engine=engine_of(here.engine))
+    _refuse_idle(here, list(map(method_in, names)), federation, objects)
+    groups_of(federation, here.evaluate.columns)
+    here = dataclasses.replace(resolved(here, federation.roster, given is not None), model=here.model)
+    check_data(here, federation.roster)
+    return federation, here
+
+
+def checked_row(here: Experiment, text: str, federation: Federation, objects: Objects) -> Experiment:
+    """The settings of a row, if it can be run; settings of its own must have an effect."""
+    row = row_of(here, text)
+    if OWN in text:
+        _refuse_idle(row, [row.method], federation, objects)
+    check_methods(resolved(row, federation.roster), federation.roster, objects)
+    return row
+
+
+def _refuse_idle(here: Experiment, methods: list[str], federation: Federation, objects: Objects) -> None:
+    by_hand = objects.federation is not None
+    refuse_idle(here, federation, methods, model=objects.model is None, by_hand=by_hand)
+
+
+def check_names(names: Sequence[str], objects: Objects) -> None:
     if not names:
         raise FairsiloError("name at least one method to compare, such as `fairsilo compare fedavg faa`")
     seen: dict[str, str] = {}
@@ -174,8 +199,11 @@ class Comparison:
         return json.loads(json.dumps({**content, "folder": str(self.folder)}))  # type: ignore[no-any-return]
 
 
-def _held_out_list(base: Experiment, held_out: str | Sequence[str] | None, dataset: Dataset | None = None) -> list[str]:
-    if held_out is None:
+def domains_of(
+    base: Experiment, held_out: str | Sequence[str] | None, dataset: Dataset | None, objects: Objects
+) -> list[str]:
+    """The domains that are held out one after the other; silos that are given have theirs already."""
+    if held_out is None or objects.federation is not None:
         return [base.data.held_out or "-"]
     chosen: Iterable[str] = held_out.split(",") if isinstance(held_out, str) else held_out
     listed = list(dict.fromkeys(text.strip() for text in chosen))

@@ -15,7 +15,7 @@ from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.part import About
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.vectors import gram, weighted_mean
-from fairsilo.fields import setting
+from fairsilo.fields import between, setting
 from fairsilo.methods.geometry import fair_coefficients
 from fairsilo.methods.received_loss import RECEIVED_LOSS, ReportsReceivedLoss, received_losses
 
@@ -34,7 +34,9 @@ class ConflictProjection(ReportsReceivedLoss):
     needs = frozenset({"shared-tensors"})
     does = frozenset({"ignores-weights"})
 
-    alpha: float = setting(0.1, "share of the silos with the highest loss that keep their direction", low=0, high=1)
+    alpha: float = setting(
+        0.1, "share of silos, of the highest loss, that keep theirs", low=0, high=1, search=between(0, 1)
+    )
     tau: int = setting(1, "rounds that are searched for conflicts, this one included", low=0)
 
     def collect(self, server: Server, updates: Updates) -> Updates:

@@ -14,7 +14,7 @@ from torch import Tensor
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
-from fairsilo.fields import setting
+from fairsilo.fields import between, setting
 from fairsilo.methods.geometry import consistency, masked_mean
 
 
@@ -31,7 +31,7 @@ class ConsistencyMask(Part):
     )
     needs = frozenset({"shared-tensors"})
 
-    tau: float = setting(0.3, "how consistent a change must be", low=0, high=1)
+    tau: float = setting(0.3, "how consistent a change must be", low=0, high=1, search=between(0.1, 0.7))
     variant: str = setting("released", "as the authors' code or as printed", choices=("released", "paper"))
     mask_buffers: bool = setting(False, "mask BatchNorm statistics too, as the released code does")
 

@@ -19,7 +19,7 @@ from fairsilo.core.rates import require_one_rate
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods.newcomers import keep_mean, kept_mean
 from fairsilo.methods.steps import path_length
 
@@ -43,7 +43,7 @@ class ControlVariates(Part):
     )
     needs = frozenset({"even-steps"})
 
-    server_lr: float = setting(1.0, "server's step on the mean update", low=0, open_low=True)
+    server_lr: float = setting(1.0, "server's step on the mean update", low=0, open_low=True, search=around(3))
     shares: str = setting("uniform", "silos' shares in the mean update", choices=("uniform", "samples"))
 
     @property

@@ -18,7 +18,7 @@ from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates, named, ordered
 from fairsilo.core.vectors import gram
-from fairsilo.fields import setting
+from fairsilo.fields import between, setting
 from fairsilo.methods.geometry import distances, followed
 from fairsilo.methods.simplex import equal_distances
 
@@ -37,7 +37,7 @@ class DistanceWeights(Part):
     needs = frozenset({"shared-tensors"})
     does = frozenset({"decides-weights"})
 
-    beta: float = setting(0.4, "how fast the momentum follows the distances; 0 keeps the weights", low=0, high=1)
+    beta: float = setting(0.4, "how fast weights follow the distances; 0: not", low=0, high=1, search=between(0, 1))
     variant: str = setting("released", "as the authors' code or as printed", choices=("released", "paper"))
     solver: str = setting(
         "momentum",

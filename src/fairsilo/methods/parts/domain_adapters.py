@@ -17,7 +17,7 @@ from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods.infusion import Infusion
 from fairsilo.methods.requirements import require_all_sent
 from fairsilo.models.backbones import TEMPLATE, ClipNetwork
@@ -46,7 +46,7 @@ class DomainAdapters(Part):
 
     backbone: str = setting("tiny-clip", "the server's CLIP: tiny-clip, clip:PATH or package:function")
     template: str = setting(TEMPLATE, "the prompt of a class")
-    lam: float = setting(0.1, "of the term by which a silo's own adapter leads", low=0)
+    lam: float = setting(0.1, "of the term by which a silo's own adapter leads", low=0, search=around(10))
     margin: float = setting(1e-3, "by which its attention should lead (delta)", low=0)
     quality: bool = setting(True, "weigh synthetic images by the silos' scores")
     kd: bool = setting(True, "adapters and silos' models learn from each other (J)")
@@ -55,7 +55,7 @@ class DomainAdapters(Part):
     as_printed: bool = setting(False, "products of plain features instead of scaled cosines")
     init_epochs: int = setting(5, "epochs of each adapter alone before round 1", low=0)
     server_epochs: int = setting(3, "epochs over the synthetic images a round", low=0)
-    server_lr: float = setting(1e-4, "of Adam on the server", low=0, open_low=True)
+    server_lr: float = setting(1e-4, "of Adam on the server", low=0, open_low=True, search=around(10))
     server_batch: int = setting(32, "synthetic images of each silo a step", low=2)
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods.newcomers import keep_mean, kept_mean
 
 
@@ -33,7 +33,7 @@ class DynamicRegularizer(Part):
     )
     needs = frozenset({"shared-tensors"})
 
-    alpha: float = setting(0.1, "strength of the regulariser; 0 switches it off", low=0)
+    alpha: float = setting(0.1, "strength of the regulariser; 0 switches it off", low=0, search=around(10))
 
     @property
     def weighting(self) -> str:

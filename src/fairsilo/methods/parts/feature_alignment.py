@@ -16,7 +16,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import AUXILIARY, Layout
 from fairsilo.errors import FairsiloError
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods import alignment
 from fairsilo.methods.heads import features_width
 from fairsilo.methods.requirements import require_two_a_batch
@@ -39,7 +39,7 @@ class FeatureAlignment(Part):
     needs = frozenset({"features", "trained-alignment"})
 
     align: str = setting("coral", "how features are compared", choices=(*alignment.ALIGNMENTS, "adversarial"))
-    align_weight: float = setting(1.0, "weight of the term (lambda)", low=0)
+    align_weight: float = setting(1.0, "weight of the term (lambda)", low=0, search=around(10))
     align_warmup: int = setting(0, "rounds before the term counts", low=0)
     adversary_width: int = setting(64, "hidden units of the adversary (align=adversarial); 0: it is linear", low=0)
 

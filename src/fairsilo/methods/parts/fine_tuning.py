@@ -11,7 +11,7 @@ from fairsilo.core.local import fine_tune
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout, Slot
-from fairsilo.fields import setting
+from fairsilo.fields import among, setting
 from fairsilo.methods.heads import is_body, is_head, require_head
 
 _CHOICES: dict[str, Callable[[Slot], bool]] = {"all": lambda _: True, "head": is_head, "body": is_body}
@@ -28,7 +28,9 @@ class FineTuning(Part):
         results="personal",
     )
 
-    finetune_epochs: int = setting(5, "epochs at home; 0: the silo's own model is that after its local training", low=0)
+    finetune_epochs: int = setting(
+        5, "epochs at home; 0: the silo's own model is that after its local training", low=0, search=among(1, 2, 5, 10)
+    )
     finetune_steps: int = setting(0, "stop after so many steps; 0: no bound", low=0)
     finetune_what: str = setting("all", "which tensors", choices=tuple(_CHOICES))
 

@@ -20,7 +20,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo, inputs_for
 from fairsilo.errors import FairsiloError
-from fairsilo.fields import setting
+from fairsilo.fields import around, between, setting
 from fairsilo.methods.contours import contour_contrast
 from fairsilo.methods.spectra import PLANE, amplitude, window, window_sizes, with_low_amplitude
 from fairsilo.methods.steps import looked_ahead
@@ -42,9 +42,9 @@ class FrequencyEpisodes(Part):
     )
     needs = frozenset({"image-task", "raw-images"})
 
-    window: float = setting(0.1, "half-size of the window as a share of the image", low=0, high=0.5)
+    window: float = setting(0.1, "half of the window, by the image's size", low=0, high=0.5, search=between(0.01, 0.3))
     bank: int = setting(32, "images a silo whose amplitudes are shared", low=1)
-    inner_lr: float = setting(1e-3, "of the step inside an episode", low=0)
+    inner_lr: float = setting(1e-3, "of the step inside an episode", low=0, search=around(100))
     inner_clip: float = setting(100.0, "bound of each entry of the inner gradient", low=0, open_low=True)
     contrast: float = setting(0.1, "weight of the contrast of contours", low=0, rare="in segmentation")
     temperature: float = setting(0.05, "of that contrast", low=0, open_low=True, rare="in segmentation")

@@ -15,7 +15,7 @@ from torch import Tensor
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods.geometry import agreement_weights, likeness
 
 
@@ -32,7 +32,7 @@ class GradientAgreement(Part):
     needs = frozenset({"shared-tensors"})
     does = frozenset({"decides-weights"})
 
-    server_lr: float = setting(1.0, "step of the server", low=0, open_low=True)
+    server_lr: float = setting(1.0, "step of the server", low=0, open_low=True, search=around(3))
     include_diagonal: bool = setting(True, "count each update's agreement with itself, as the paper prints it")
     granularity: str = setting(
         "total",

@@ -15,7 +15,7 @@ from fairsilo.core.messages import Message
 from fairsilo.core.output import Output, vectors_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods.clips import require_vit
 from fairsilo.methods.contrasts import feature_contrast, group_contrast
 from fairsilo.methods.parts.clustering import CLUSTERS
@@ -45,9 +45,9 @@ class GroupPrompts(Part):
     )
     head_dropout: float = setting(0.1, "on the features before the head", low=0, high=0.9)
     similarity: str = setting("cosine", "s; the paper's dot product saturates", choices=("cosine", "dot"))
-    temperature: float = setting(0.5, "of both contrasts (T)", low=0, open_low=True)
-    gc_weight: float = setting(0.5, "of the contrast of prompts (l1)", low=0)
-    ra_weight: float = setting(0.1, "of the contrast of features (l2)", low=0)
+    temperature: float = setting(0.5, "of both contrasts (T)", low=0, open_low=True, search=around(10))
+    gc_weight: float = setting(0.5, "of the contrast of prompts (l1)", low=0, search=around(10))
+    ra_weight: float = setting(0.1, "of the contrast of features (l2)", low=0, search=around(10))
     variant: str = setting(
         "paper",
         "released: l1 = 0.05 to 0.1 over the rounds, l2 = 0.05 with T = 1; in round 1 CE with and without h",

@@ -14,7 +14,7 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Batch, Silo
-from fairsilo.fields import setting
+from fairsilo.fields import around, between, setting
 from fairsilo.methods.epoch_loss import begin_loss, record_loss, recorded_loss
 from fairsilo.methods.loss_weights import group_weights, influence, quantised
 from fairsilo.methods.parts.clustering import CLUSTERS
@@ -41,8 +41,8 @@ class GroupWeights(Part):
     needs = frozenset({"part:clustering"})
     does = frozenset({"decides-weights"})
 
-    q: float = setting(1.0, "the larger, the more a high loss counts; -1: not at all", low=-1)
-    delta: float = setting(0.5, "the cluster's influence in the end", low=0, high=1)
+    q: float = setting(1.0, "the larger, the more a high loss counts; -1: not at all", low=-1, search=around(10))
+    delta: float = setting(0.5, "the cluster's influence in the end", low=0, high=1, search=between(0, 1))
     gamma: float = setting(0.5, "how slowly it gets there (variant released: 0.9)", low=0, high=1)
     loss_source: str = setting(
         "received",

@@ -18,7 +18,7 @@ from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.errors import FairsiloError
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods.mixing import group_means, mixing_terms
 
 MEANS = "once, means of groups of its training samples and of their targets, which go to every silo"
@@ -40,7 +40,7 @@ class MeanMixing(Part):
     )
     needs = frozenset({"blended-targets", "continuous-inputs", "input-gradients"})
 
-    lam: float = setting(0.05, "share of the mean in the mixture", low=0, high=1)
+    lam: float = setting(0.05, "share of the mean in the mixture", low=0, high=1, search=around(10))
     group: int = setting(8, "samples that are averaged into one mean; the fewer, the less private", low=2)
 
     def prepare(self, server: Server) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.part import About
 from fairsilo.core.server import Server, Updates, named, ordered
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods.loss_weights import climb
 from fairsilo.methods.newcomers import with_newcomers
 from fairsilo.methods.received_loss import RECEIVED_LOSS, ReportsReceivedLoss, received_losses
@@ -29,7 +29,7 @@ class MinimaxWeights(ReportsReceivedLoss):
     )
     does = frozenset({"decides-weights"})
 
-    step_size: float = setting(0.01, "step of the climb", low=0)
+    step_size: float = setting(0.01, "step of the climb", low=0, search=around(100))
     carry: bool = setting(True, "lambda is carried from round to round; without, it starts anew and is used at once")
     start: str = setting("uniform", "where lambda starts", choices=("uniform", "samples"))
     floor: float = setting(0.0, "entries up to this are raised to it, then all are normalised", low=0, high=1)

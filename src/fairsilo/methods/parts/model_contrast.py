@@ -10,7 +10,7 @@ from fairsilo.core.messages import Message
 from fairsilo.core.output import Output, aligned
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
-from fairsilo.fields import setting
+from fairsilo.fields import around, between, setting
 from fairsilo.methods.contrasts import contrast
 
 
@@ -26,8 +26,8 @@ class ModelContrast(Part):
     )
     needs = frozenset({"features", "trained-alignment"})
 
-    mu: float = setting(1.0, "weight of the contrast", low=0)
-    temperature: float = setting(0.5, "of the contrast", low=0, open_low=True)
+    mu: float = setting(1.0, "weight of the contrast", low=0, search=around(10))
+    temperature: float = setting(0.5, "of the contrast", low=0, open_low=True, search=between(0.1, 1))
 
     def begin(self, silo: Silo) -> None:
         previous = silo.memory.of(self).get("previous")

@@ -12,7 +12,7 @@ from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.samples import Split
 from fairsilo.core.silo import Silo
-from fairsilo.fields import setting
+from fairsilo.fields import between, setting
 from fairsilo.methods.class_means import class_means, features_of, quality
 from fairsilo.methods.infusion import momentum_start
 from fairsilo.methods.parts.domain_adapters import QUALITY, DomainAdapters
@@ -33,7 +33,7 @@ class MomentumStart(Part):
     )
     needs = frozenset({"classification", "features", "part:domain-adapters"})
 
-    gamma: float = setting(0.9, "share of the silo's own last model where local training starts", low=0, high=1)
+    gamma: float = setting(0.9, "share of the silo's last model in the start", low=0, high=1, search=between(0.5, 1))
 
     def begin(self, silo: Silo) -> None:
         own, floats = silo.memory.of(self).get("model"), silo.model.layout.floats

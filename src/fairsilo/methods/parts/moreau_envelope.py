@@ -17,7 +17,7 @@ from fairsilo.core.server import Server
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods.requirements import require_new_optimizer
 from fairsilo.methods.steps import Towards
 
@@ -40,7 +40,7 @@ class MoreauEnvelope(Part):
     )
     does = frozenset({"uneven-steps"})
 
-    lam: float = setting(15.0, "pull between the two models (lambda)", low=0, open_low=True)
+    lam: float = setting(15.0, "pull between the two models (lambda)", low=0, open_low=True, search=around(10))
     inner_steps: int = setting(5, "steps of the personal model a batch (K)", low=1)
     inner_lr: float | None = setting(
         None, "of the personal model (eta_p), the same in all rounds; by default train.lr", low=0, open_low=True

@@ -11,7 +11,7 @@ from fairsilo.core.local import descend, pulled
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import Layout
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods.requirements import require_new_optimizer
 
 
@@ -27,7 +27,7 @@ class PersonalModel(Part):
         results="personal",
     )
 
-    lam: float = setting(0.1, "pull of the personal model towards the shared one", low=0)
+    lam: float = setting(0.1, "pull of the personal model towards the shared one", low=0, search=around(10))
     aggregate_personal: bool = setting(False, "the personal models are averaged, as in FedHEAL's and GRACE's tables")
 
     @property

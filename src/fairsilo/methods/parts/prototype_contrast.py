@@ -12,7 +12,7 @@ from fairsilo.core.local import task_loss
 from fairsilo.core.output import Output, vectors_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods.contrasts import prototype_contrast
 from fairsilo.methods.parts.prototypes import PROTOTYPES
 
@@ -28,7 +28,7 @@ class PrototypeContrast(Part):
     )
     needs = frozenset({"one-class", "trained-features", "part:prototypes"})
 
-    temperature: float = setting(1.0, "of the contrast", low=0, open_low=True)
+    temperature: float = setting(1.0, "of the contrast", low=0, open_low=True, search=around(10))
 
     def begin(self, silo: Silo) -> None:
         share = 1 - (silo.round - 1) / (silo.rounds - 1) if silo.rounds > 1 else 1.0

@@ -13,7 +13,7 @@ from fairsilo.core.output import Output, vectors_in
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
 from fairsilo.core.vectors import PRIVATE, SHARED, Slot
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods.contrasts import prototype_distance
 from fairsilo.methods.parts.prototypes import PROTOTYPES
 
@@ -30,7 +30,7 @@ class PrototypePull(Part):
     )
     needs = frozenset({"one-class", "trained-features", "part:prototypes"})
 
-    mu: float = setting(2.0, "strength of the pull", low=0)
+    mu: float = setting(2.0, "strength of the pull", low=0, search=around(10))
     share_model: bool = setting(True, "average the model too; without, silos exchange prototypes alone")
 
     @property

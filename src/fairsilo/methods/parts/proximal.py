@@ -9,7 +9,7 @@ from torch import Tensor
 from fairsilo.core.output import Output
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Proximal(Part):
         formula="L_i(w) + (mu/2) ||w - W||^2",
     )
 
-    mu: float = setting(0.01, "strength of the pull", low=0)
+    mu: float = setting(0.01, "strength of the pull", low=0, search=around(100))
 
     def loss(self, silo: Silo, loss: Tensor, output: Output, batch: Batch) -> Tensor:
         away = silo.parameters - silo.start_parameters

@@ -19,7 +19,7 @@ from fairsilo.core.part import About
 from fairsilo.core.rates import require_one_rate
 from fairsilo.core.server import Server, Updates
 from fairsilo.core.vectors import Layout, squared_norms
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods.loss_weights import normalised, q_coefficients
 from fairsilo.methods.received_loss import RECEIVED_LOSS, ReportsReceivedLoss, received_losses
 
@@ -40,7 +40,7 @@ class QFair(ReportsReceivedLoss):
     needs = frozenset({"shared-tensors"})
     does = frozenset({"decides-weights"})
 
-    q: float = setting(1.0, "0 is the plain mean; the larger, the more a high loss counts", low=0)
+    q: float = setting(1.0, "0 is the plain mean; the larger, the more a high loss counts", low=0, search=around(10))
     form: str = setting(
         "paper", "step: by the paper's estimate of curvature, or weights that sum to 1", choices=("paper", "normalised")
     )

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
-from fairsilo.fields import setting
+from fairsilo.fields import around, between, setting
 from fairsilo.methods.steps import second_moment
 
 
@@ -27,10 +27,12 @@ class ServerOptimizer(Part):
     needs = frozenset({"shared-tensors"})
 
     rule: str = setting("adam", "how the mean update is used", choices=("momentum", "adam", "yogi"))
-    server_lr: float = setting(0.01, "step of the server", low=0, open_low=True)
-    beta1: float = setting(0.9, "of the first moment", low=0, high=0.9999)
+    server_lr: float = setting(0.01, "step of the server", low=0, open_low=True, search=around(10))
+    beta1: float = setting(0.9, "of the first moment", low=0, high=0.9999, search=between(0, 0.99))
     beta2: float = setting(0.99, "of the second moment", low=0, high=0.9999)
-    tau: float = setting(1e-3, "added to the root of the second moment, which starts at tau^2", low=0, open_low=True)
+    tau: float = setting(
+        1e-3, "added to the root of the second moment, which starts at tau^2", low=0, open_low=True, search=around(10)
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

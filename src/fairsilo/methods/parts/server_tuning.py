@@ -11,7 +11,7 @@ from fairsilo.config import TrainSettings
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
 from fairsilo.core.vectors import Layout
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 from fairsilo.methods.requirements import require_all_sent
 from fairsilo.methods.server_data import tuned
 
@@ -31,7 +31,7 @@ class ServerTuning(Part):
 
     tuning: str = setting("round", "when: after every round, or once, after the last", choices=("round", "end"))
     tuning_epochs: int = setting(3, "epochs on the server's data each time", low=0)
-    tuning_lr: float = setting(1e-4, "of Adam on the server", low=0, open_low=True)
+    tuning_lr: float = setting(1e-4, "of Adam on the server", low=0, open_low=True, search=around(10))
     tuning_batch: int = setting(32, "samples a step on the server", low=2)
 
     def fits(self, layout: Layout, training: TrainSettings) -> None:

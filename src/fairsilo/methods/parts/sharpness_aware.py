@@ -11,7 +11,7 @@ from torch import Tensor
 from fairsilo.core.local import descend, gradient
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batch, Silo
-from fairsilo.fields import setting
+from fairsilo.fields import around, setting
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class SharpnessAware(Part):
         formula="e = rho g / (||g|| + 1e-12);  w <- w - eta grad L(w + e)",
     )
 
-    rho: float = setting(0.05, "radius of the ball", low=0)
+    rho: float = setting(0.05, "radius of the ball", low=0, search=around(10))
 
     def train(self, silo: Silo) -> Tensor:
         return descend(silo, self._sharp_gradient)

@@ -13,7 +13,7 @@ from torch import Tensor
 from fairsilo.core.attachments import EACH_UPDATE
 from fairsilo.core.part import About
 from fairsilo.core.server import Server, Updates
-from fairsilo.fields import setting
+from fairsilo.fields import decades, setting
 from fairsilo.methods.loss_weights import tilted
 from fairsilo.methods.received_loss import RECEIVED_LOSS, ReportsReceivedLoss, received_losses
 
@@ -31,7 +31,7 @@ class TiltedWeights(ReportsReceivedLoss):
     )
     does = frozenset({"decides-weights"})
 
-    t: float = setting(0.1, "tilt: positive favours high losses, negative low ones")
+    t: float = setting(0.1, "tilt: positive favours high losses, negative low ones", search=decades(0.01, 10))
     official: bool = setting(False, "the released code's coefficients, which do not sum to 1")
 
     def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:

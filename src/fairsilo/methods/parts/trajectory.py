@@ -10,7 +10,7 @@ from torch import Tensor
 from fairsilo.core.messages import Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Silo
-from fairsilo.fields import setting
+from fairsilo.fields import between, setting
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Trajectory(Part):
         results="personal",
     )
 
-    alpha: float = setting(0.1, "weight of the personal model as it was", low=0, high=0.9999)
+    alpha: float = setting(0.1, "weight of the personal model as it was", low=0, high=0.9999, search=between(0.05, 0.9))
 
     def finish(self, silo: Silo, update: Message) -> None:
         local = silo.model.read()

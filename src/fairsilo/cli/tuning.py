@@ -1,0 +1,89 @@
+"""`fairsilo tune`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairsilo.cli.interrupts import interruptible
+from fairsilo.cli.output import AsJson, console, say, show, show_json
+from fairsilo.cli.running import OutFolder
+from fairsilo.errors import FairsiloError
+from fairsilo.runs.comparison import is_setting, read_comparison_file
+
+_UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
+
+
+def tune(
+    arguments: Annotated[
+        list[str] | None, typer.Argument(help="methods and settings as key=value", metavar="[METHOD...]")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="a YAML file as for compare: settings, methods, domains")
+    ] = None,
+    trials: Annotated[int, typer.Option(min=1, help="of every method, for every held-out domain")] = 20,
+    budget: Annotated[
+        str | None, typer.Option(help="begin no trial after this time, such as 2h or 90m; all methods take turns")
+    ] = None,
+    held_out: Annotated[str | None, typer.Option(help="domains, separated by commas, or 'all'")] = None,
+    search: Annotated[
+        list[str] | None,
+        typer.Option(help="KEY=LOW..HIGH, KEY=log:LOW..HIGH, KEY=a,b,c, or KEY=- for what is not searched"),
+    ] = None,
+    sampler: Annotated[str, typer.Option(help="tpe: learns from the trials before; random: does not")] = "tpe",
+    prune: Annotated[bool, typer.Option(help="give up runs that are behind the median of the others")] = True,
+    by: Annotated[str, typer.Option(help="mean: over the silos' validation results; worst: of them")] = "mean",
+    jobs: Annotated[int, typer.Option(min=1, help="trials side by side on this machine, each in a process")] = 1,
+    out: OutFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Search settings for methods, the same number of trials each, by the training silos' validation data alone.
+
+    The held-out domain takes no part. The first trial of a method has its settings as they are. The same command goes
+    on with a search that was interrupted, or with more trials. What was chosen is a file for `fairsilo compare -c`.
+    """
+    names = [text for text in arguments or () if not is_setting(text)]
+    given = [text for text in arguments or () if is_setting(text)]
+    seconds = None if budget is None else seconds_in(budget)
+    asked = read_comparison_file(config, given, methods=names, held_out=held_out)
+    from fairsilo import api
+    from fairsilo.cli.progress import ProgressListener
+    from fairsilo.report.tuning_page import PAGE, tuning_table
+    from fairsilo.tuning.search import CHOSEN
+
+    following = ProgressListener(console, quiet=as_json, rounds=False)
+    with interruptible("the same command goes on with the search"), following as listener:
+        found = api.tune(
+            asked.methods,
+            experiment=asked.experiment,
+            trials=trials,
+            budget=seconds,
+            held_out=asked.held_out,
+            search=search or (),
+            sampler=sampler,
+            prune=prune,
+            by=by,
+            jobs=jobs,
+            out=out,
+            listener=listener,
+        )
+    if as_json:
+        show_json({**found.as_dict(), "tuned": found.tuned})
+        return
+    show(tuning_table(found.as_dict()))
+    for domain, count in found.counted.items():
+        if count < trials:
+            say(f"{domain} held out: the budget was enough for {count} trials of every method")
+    say(f"page: {found.folder / PAGE}")
+    say(f"now, with other seeds and on test data: fairsilo compare -c {found.folder / CHOSEN}")
+
+
+def seconds_in(text: str) -> float:
+    """`2h`, `1h30m`, `45s` in seconds."""
+    pieces = re.findall(r"(\d+(?:\.\d+)?)([dhms])", text)
+    if not pieces or "".join(number + unit for number, unit in pieces) != text.replace(" ", ""):
+        raise FairsiloError(f"--budget {text}: write a time such as 2h, 90m or 1h30m")
+    return sum(float(number) * _UNITS[unit] for number, unit in pieces)

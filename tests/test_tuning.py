@@ -1,0 +1,387 @@
+"""The search for settings: the same trials for everybody, judged by validation data of the training silos alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fairsilo
+from fairsilo.analysis.metrics import Row
+from fairsilo.cli.tuning import seconds_in
+from fairsilo.config import TrainSettings, experiment
+from fairsilo.core.samples import SiloData, Split
+from fairsilo.data.federation import Federation
+from fairsilo.engine.events import Event
+from fairsilo.errors import FairsiloError
+from fairsilo.fields import Span, around, between, decades
+from fairsilo.methods.catalogue import CATALOGUE
+from fairsilo.methods.text import method
+from fairsilo.runs.comparison import method_in, read_comparison_file, row_of
+from fairsilo.tuning import studies
+from fairsilo.tuning.judging import Judge
+from fairsilo.tuning.space import Space, read_search
+from test_cli import call
+from test_report_page import check_well_formed
+
+optuna = pytest.importorskip("optuna", reason="needs the extra tune")
+SETTINGS: dict[str, Any] = {
+    "model": "small-cnn",
+    "train": {"rounds": 2, "epochs": 1, "batch_size": 8},
+    "engine": {"name": "sequential"},
+}
+BASE = experiment({"method": "fedavg"})
+
+
+@pytest.fixture
+def early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TPE, pruning and importance have something to go by after few trials."""
+    monkeypatch.setattr(studies, "RANDOM_FIRST", 2)
+    monkeypatch.setattr(studies, "COMPARED", 2)
+
+
+def tuned(folder: Path, people: Federation, methods: Any = ("fedavg", "fedprox"), **options: Any) -> Any:
+    return fairsilo.tune(list(methods), federation=people, out=folder, **{**SETTINGS, "trials": 3, **options})
+
+
+def outcome(found: Any) -> dict[str, Any]:
+    """What was found, without the seconds."""
+    return {
+        (domain, name): [
+            {key: trial[key] for key in ("number", "row", "score", "rounds", "why")} for trial in one["trials"]
+        ]
+        for domain, rows in found.found.items()
+        for name, one in rows.items()
+    }
+
+
+# -------------------------------------------------------------------------------------------------------------- ranges
+def test_a_range_is_drawn_from_evenly_or_by_decades() -> None:
+    assert [between(2, 4).draw(share) for share in (0, 0.5, 1)] == [2, 3, 4]
+    assert [decades(0.01, 1).draw(share) for share in (0, 0.5, 1)] == pytest.approx([0.01, 0.1, 1])
+    assert [Span(1, 3, whole=True).draw(share) for share in (0, 0.34, 0.67, 0.999, 1)] == [1, 2, 3, 3, 3]
+    assert [Span(among=("a", "b")).draw(share) for share in (0, 0.49, 0.5, 1)] == ["a", "a", "b", "b"]
+    whole = [Span(1, 100, log=True, whole=True).draw(share) for share in (0, 0.5, 1)]
+    assert whole == [1, 10, 100]
+
+
+def test_a_range_around_a_default_moves_with_it_and_what_is_off_stays_off() -> None:
+    span = around(10).at(0.2)
+    assert span is not None
+    assert (span.low, span.high, span.log) == (pytest.approx(0.02), pytest.approx(2.0), True)
+    assert around(10).at(0) is None
+    assert between(0, 1).at(0) == between(0, 1)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_both_ends_of_every_declared_range_make_a_method(name: str) -> None:
+    space = Space.of(name, BASE)
+    assert {one.name for one in space.dimensions} >= {"train.lr", "train.weight_decay"}
+    assert set(space.usual) == {one.name for one in space.dimensions}, "a default lies outside of its range"
+    for share in (0.0, 1.0):
+        row = row_of(BASE, space.row({one.name: one.span.draw(share) for one in space.dimensions}))
+        assert len(method(row.method).parts) == len(method(name).parts)
+    usual = row_of(BASE, space.row(space.usual))
+    assert method(usual.method).parts == method(name).parts
+    assert usual.train == BASE.train
+
+
+def test_what_a_text_gives_is_not_searched() -> None:
+    assert "fedprox.mu" in {one.name for one in Space.of("fedprox", BASE).dimensions}
+    names = {one.name for one in Space.of("fedprox(mu=0.3) | fedheal @ lr=0.5", BASE).dimensions}
+    assert names == {"train.weight_decay", "fedheal.tau", "fedheal.beta"}
+    text = Space.of("fedprox(mu=0.3) | fedheal @ lr=0.5", BASE).row({"fedheal.tau": 0.25, "train.weight_decay": 1e-3})
+    assert text == "fedprox(mu=0.3) | fedheal(tau=0.25) @ lr=0.5 train.weight_decay=0.001"
+
+
+def test_settings_that_do_not_go_together_are_left_out() -> None:
+    names = {one.name for one in Space.of("fedheal(solver=exact)", BASE).dimensions}
+    assert "fedheal.tau" in names
+    assert "fedheal.beta" not in names  # the exact solver has no use for it and refuses it
+    assert {one.name for one in Space.of("fedheal.without(distance-weights)", BASE).dimensions} == {
+        "train.lr",
+        "train.weight_decay",
+        "fedheal.tau",
+    }
+
+
+def test_ranges_can_be_asked_for() -> None:
+    asked = ["lr=log:0.001..0.1", "batch_size=16,32", "fedprox.mu=0..1", "weight_decay=-", "epochs=1..4"]
+    found = read_search(asked, ["fedavg", "fedprox"])
+    assert found == {
+        "train.lr": decades(0.001, 0.1),
+        "train.batch_size": Span(among=(16, 32)),
+        "fedprox.mu": Span(0.0, 1.0, whole=True),
+        "train.weight_decay": None,
+        "train.epochs": Span(1, 4, whole=True),
+    }
+    names = [one.name for one in Space.of("fedprox", BASE, found).dimensions]
+    assert names == ["train.lr", "train.batch_size", "train.epochs", "fedprox.mu"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("lrr=0..1", "did you mean 'lr'"),
+        ("fedprox.my=0..1", r"did you mean 'fedprox\.mu'"),
+        ("held_out=a,b", "the same for all methods"),
+        ("lr=1", "write LOW..HIGH"),
+        ("lr=2..1", "below the second"),
+        ("lr=log:0..1", "above 0"),
+        ("lr=a..b", "must be numbers"),
+    ],
+)
+def test_a_wrong_range_gets_one_sentence(text: str, said: str) -> None:
+    with pytest.raises(FairsiloError, match=said):
+        read_search([text], ["fedprox"])
+
+
+def test_the_settings_of_training_say_what_is_searched() -> None:
+    searched = [one.name for one in dataclasses.fields(TrainSettings) if one.metadata.get("search")]
+    assert searched == ["lr", "weight_decay"]
+
+
+# ---------------------------------------------------------------------------------------------------------- judgement
+def row(silo: str, split: str, metric: float, *, number: int = 1, model: str = "global", unseen: bool = False) -> Row:
+    told = {"round": number, "silo": silo, "domain": silo, "split": split}
+    return {**told, "metric": metric, "model": model, "unseen": unseen}
+
+
+def test_only_validation_of_training_silos_counts() -> None:
+    rows = [row("a", "validation", 0.5), row("b", "validation", 0.7)]
+    others = [row("a", "test", 1.0), row("u", "validation", 1.0, unseen=True), row("u", "test", 1.0, unseen=True)]
+    personal = [row("a", "validation", 0.9, model="personal")]
+    assert Judge()([*rows, *others, *personal]) == pytest.approx(0.6)
+    assert Judge(by="worst")(rows) == 0.5
+    assert Judge(by="worst", higher=False)(rows) == 0.7
+    assert Judge(about="personal")([*rows, *personal]) == 0.9
+    assert Judge()(others) is None
+    assert Judge()([row("a", "validation", float("nan"))]) is None
+
+
+def test_the_round_is_selected_by_the_runs_own_rule() -> None:
+    rows = [row("a", "validation", value, number=number) for number, value in enumerate((0.4, 0.9, 0.6), 1)]
+    assert Judge()(rows) == 0.6
+    assert Judge(selection="source-validation")(rows) == 0.9
+    with pytest.raises(FairsiloError, match="looks at test data"):
+        Judge(selection="oracle")
+    with pytest.raises(FairsiloError, match="it must be one of mean, worst"):
+        Judge(by="best")
+
+
+# -------------------------------------------------------------------------------------------------------------- search
+def test_every_method_has_the_same_trials_and_starts_as_it_is(people: Federation, tmp_path: Path) -> None:
+    found = tuned(tmp_path, people)
+    domain = people.unseen[0].domain
+    assert found.counted == {domain: 3}
+    average, prox = found.found[domain]["fedavg"]["trials"], found.found[domain]["fedprox"]["trials"]
+    assert [trial["number"] for trial in average] == [trial["number"] for trial in prox] == [0, 1, 2]
+    assert average[0]["values"] == {"train.lr": 0.02, "train.weight_decay": 1e-4}
+    for one, other in zip(average, prox, strict=True):  # what both have is tried alike
+        assert one["values"]["train.lr"] == other["values"]["train.lr"]
+    assert len({trial["values"]["train.lr"] for trial in average}) == 3
+    for name, trials in (("fedavg", average), ("fedprox", prox)):
+        one = found.found[domain][name]
+        assert one["score"] == max(trial["score"] for trial in trials)
+        assert one["row"] == trials[one["trial"]]["row"]
+        assert method_in(one["row"]).startswith(name)
+
+
+def test_the_score_is_the_silos_validation_result(people: Federation, tmp_path: Path) -> None:
+    found = tuned(tmp_path / "t", people, ["fedavg"], trials=1)
+    plain = fairsilo.run(method="fedavg", federation=people, out=tmp_path / "r", **SETTINGS)
+    rows = [json.loads(line) for line in (plain.folder / "metrics.jsonl").read_text().splitlines()]
+    values = [
+        one["metric"]
+        for one in rows
+        if (one["round"], one["split"], one["model"], one["unseen"]) == (2, "validation", "global", False)
+    ]
+    assert len(values) == len(people.silos)
+    (domain,) = found.found
+    assert found.found[domain]["fedavg"]["score"] == pytest.approx(sum(values) / len(values))
+
+
+def shuffled(split: Split) -> Split:
+    return Split(split.take(range(len(split)))[0], split.targets.flip(0))
+
+
+def other_labels(one: SiloData, *names: str) -> SiloData:
+    return dataclasses.replace(one, **{name: shuffled(getattr(one, name)) for name in names})
+
+
+@pytest.mark.usefixtures("early")
+def test_the_held_out_domain_and_test_data_cannot_influence_the_choice(people: Federation, tmp_path: Path) -> None:
+    plain = tuned(tmp_path / "plain", people, trials=4)
+    wrong = dataclasses.replace(
+        people,
+        silos=tuple(other_labels(silo, "test") for silo in people.silos),
+        unseen=tuple(other_labels(silo, "train", "validation", "test") for silo in people.unseen),
+    )
+    assert outcome(tuned(tmp_path / "wrong", wrong, trials=4)) == outcome(plain)
+    judged = dataclasses.replace(people, silos=tuple(other_labels(silo, "validation") for silo in people.silos))
+    assert outcome(tuned(tmp_path / "judged", judged, trials=4)) != outcome(plain)
+
+
+def test_the_held_out_domain_takes_no_part_in_trials(people: Federation, tmp_path: Path) -> None:
+    tuned(tmp_path, people, ["fedavg"], trials=2)
+    rows = [json.loads(line) for file in tmp_path.rglob("metrics.jsonl") for line in file.read_text().splitlines()]
+    assert rows
+    assert not any(one["unseen"] for one in rows)
+    assert not [*tmp_path.rglob("checkpoint"), *tmp_path.rglob("models")]
+
+
+def test_a_search_that_is_interrupted_ends_as_if_it_had_not_been(people: Federation, tmp_path: Path) -> None:
+    whole = tuned(tmp_path / "whole", people, trials=4)
+    seen = []
+
+    def stop(event: Event) -> None:
+        seen.append(event)
+        if sum(one.kind == "opened" for one in seen) == 8:  # in the middle of a trial
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tuned(tmp_path / "cut", people, trials=4, listener=stop)
+    assert not (tmp_path / "cut" / "tuning.json").exists()
+    assert outcome(tuned(tmp_path / "cut", people, trials=4)) == outcome(whole)
+
+
+def test_more_trials_go_on_and_other_settings_are_refused(people: Federation, tmp_path: Path) -> None:
+    few = tuned(tmp_path, people, trials=2)
+    more = tuned(tmp_path, people, trials=3)
+    key = next(iter(outcome(few)))
+    assert outcome(more)[key][:2] == outcome(few)[key]
+    assert len(outcome(more)[key]) == 3
+    with pytest.raises(FairsiloError, match="other settings"):
+        tuned(tmp_path, people, train={**SETTINGS["train"], "rounds": 3})
+
+
+@pytest.mark.slow
+def test_side_by_side_every_method_has_its_trials(people: Federation, tmp_path: Path) -> None:
+    one, two = tuned(tmp_path / "one", people), tuned(tmp_path / "two", people, jobs=2)
+    assert outcome(two) == outcome(one)  # the first trials do not depend on one another
+
+
+def test_a_budget_ends_the_search_with_equally_many_trials(people: Federation, tmp_path: Path) -> None:
+    ended = []
+
+    def slow(event: Event) -> None:
+        if event.kind == "note" and "trial" in event.text:
+            ended.append(event.text)
+            if len(ended) == 3:
+                time.sleep(3)
+
+    found = tuned(tmp_path, people, trials=50, budget=3.0, listener=slow)
+    (domain,) = found.counted
+    counts = {len(one["trials"]) for one in found.found[domain].values()}
+    assert counts == {found.counted[domain]}
+    assert 1 <= found.counted[domain] < 50
+    with pytest.raises(FairsiloError, match="the budget ended before every method had one trial"):
+        tuned(tmp_path / "none", people, budget=0.0)
+
+
+@pytest.mark.usefixtures("early")
+def test_runs_that_fall_behind_are_given_up(people: Federation, tmp_path: Path) -> None:
+    train = {"rounds": 4, "epochs": 1, "batch_size": 8}
+    asked = {"search": ["lr=log:1e-6..0.1"], "trials": 6, "train": train, "sampler": "random"}
+    found = tuned(tmp_path / "pruned", people, ["fedavg"], **asked)
+    (domain,) = found.found
+    trials = found.found[domain]["fedavg"]["trials"]
+    gone = [trial for trial in trials if "behind" in trial["why"]]
+    assert gone
+    assert all(2 <= trial["rounds"] < 4 and trial["score"] is None for trial in gone)
+    assert all(trial["why"] == "" for trial in trials[:2])
+    whole = tuned(tmp_path / "whole", people, ["fedavg"], prune=False, **asked)
+    assert all(trial["rounds"] == 4 for trial in whole.found[domain]["fedavg"]["trials"])
+
+
+def test_a_trial_that_diverges_costs_that_trial_alone(people: Federation, tmp_path: Path) -> None:
+    found = tuned(tmp_path, people, ["fedavg"], search=["lr=0.01,1e30"], trials=6)
+    (domain,) = found.found
+    trials = found.found[domain]["fedavg"]["trials"]
+    assert any("finite" in trial["why"] for trial in trials)
+    assert found.found[domain]["fedavg"]["row"].startswith("fedavg @ train.lr=0.0")
+
+
+def test_nothing_to_judge_by_is_refused(people: Federation, tmp_path: Path) -> None:
+    bare = dataclasses.replace(
+        people,
+        silos=tuple(dataclasses.replace(one, validation=Split(torch.empty(0, 1, 8, 8), torch.empty(0).long()))
+                    for one in people.silos),
+    )  # fmt: skip
+    with pytest.raises(FairsiloError, match="no silo has validation samples"):
+        tuned(tmp_path, bare)
+
+
+# ---------------------------------------------------------------------------------------------------------- afterwards
+def test_what_was_found_goes_into_a_comparison(people: Federation, tmp_path: Path) -> None:
+    found = tuned(tmp_path / "t", people)
+    compared = fairsilo.compare(
+        ["fedavg", "fedprox"], federation=people, tuned=found.tuned, out=tmp_path / "c", **SETTINGS
+    )
+    for cell in compared.cells:
+        told = (tmp_path / "c" / cell["folder"] / "config.yaml").read_text()
+        rate = next(line for line in told.splitlines() if line.strip().startswith("lr:")).split()[1]
+        assert f"train.lr={rate} " in found.tuned[cell["held_out"]][cell["method"]] + " "
+
+
+@pytest.mark.usefixtures("early")
+def test_the_page_says_what_was_chosen_and_what_mattered(people: Federation, tmp_path: Path) -> None:
+    found = tuned(tmp_path, people, trials=4)
+    page = (tmp_path / "tuning.html").read_text(encoding="utf-8")
+    check_well_formed(page)
+    for rows in found.tuned.values():
+        for text in rows.values():
+            assert text.replace("'", "&#x27;") in page
+    assert "What mattered" in page
+    assert "the held-out domain took no part" in page
+    assert "Importance" in page
+
+
+def test_a_time_is_read() -> None:
+    assert [seconds_in(text) for text in ("2h", "90m", "1h30m", "45s", "0.5h")] == [7200, 5400, 5400, 45, 1800]
+    for wrong in ("2", "h", "2x", "1h30"):
+        with pytest.raises(FairsiloError, match="write a time"):
+            seconds_in(wrong)
+
+
+@pytest.mark.slow
+def test_the_command_line_searches_and_its_file_is_compared(tmp_path: Path, capsys: Any) -> None:
+    out, fast = tmp_path / "t", ["rounds=1", "epochs=1", "engine.name=sequential"]
+    asked = ["tune", "fedavg", "fedprox", *fast, "--trials", "2", "--held-out", "scan,sketch", "-o", str(out)]
+    code, text, err = call(capsys, *asked)
+    assert (code, err) == (0, "")
+    assert f"fairsilo compare -c {out / 'tuned.yaml'}" in text.replace("\n", "")
+    file = read_comparison_file(out / "tuned.yaml")
+    assert (file.held_out, file.seeds, file.experiment.train.rounds) == (("scan", "sketch"), (1, 2, 3), 1)
+    assert set(file.tuned) == {"scan", "sketch"}
+    code, text, err = call(capsys, "compare", "-c", str(out / "tuned.yaml"), "--seeds", "5", "-o", str(tmp_path / "c"))
+    assert (code, err) == (0, "")
+    assert "fedprox" in text
+    code, text, _ = call(capsys, *asked, "--json")
+    assert json.loads(text)["counted"] == {"scan": 2, "sketch": 2}
+
+
+@pytest.mark.slow
+def test_a_search_that_is_killed_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "t"
+    command = [sys.executable, "-m", "fairsilo.cli", "tune", "fedavg", "rounds=2", "epochs=1", "--trials", "3"]
+    command += ["--jobs", "2", "-o", str(out)]
+    begun = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list(out.rglob("rounds.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    os.killpg(begun.pid, signal.SIGKILL)
+    begun.wait()
+    assert list(out.rglob("rounds.jsonl"))
+    again = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert again.returncode == 0, again.stderr
+    assert json.loads((out / "tuning.json").read_text())["counted"] == {"street": 3}
