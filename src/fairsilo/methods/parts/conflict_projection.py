@@ -34,9 +34,7 @@ class ConflictProjection(ReportsReceivedLoss):
     needs = frozenset({"shared-tensors"})
     does = frozenset({"ignores-weights"})
 
-    alpha: float = setting(
-        0.1, "share of silos, of the highest loss, that keep theirs", low=0, high=1, search=between(0, 1)
-    )
+    alpha: float = setting(0.1, "share of silos, highest losses, not changed", low=0, high=1, search=between(0, 1))
     tau: int = setting(1, "rounds that are searched for conflicts, this one included", low=0)
 
     def collect(self, server: Server, updates: Updates) -> Updates:

@@ -29,7 +29,7 @@ class FineTuning(Part):
     )
 
     finetune_epochs: int = setting(
-        5, "epochs at home; 0: the silo's own model is that after its local training", low=0, search=among(1, 2, 5, 10)
+        5, "at home; 0: the locally trained model is its own", low=0, search=among(1, 2, 5, 10)
     )
     finetune_steps: int = setting(0, "stop after so many steps; 0: no bound", low=0)
     finetune_what: str = setting("all", "which tensors", choices=tuple(_CHOICES))

@@ -30,9 +30,7 @@ class ServerOptimizer(Part):
     server_lr: float = setting(0.01, "step of the server", low=0, open_low=True, search=around(10))
     beta1: float = setting(0.9, "of the first moment", low=0, high=0.9999, search=between(0, 0.99))
     beta2: float = setting(0.99, "of the second moment", low=0, high=0.9999)
-    tau: float = setting(
-        1e-3, "added to the root of the second moment, which starts at tau^2", low=0, open_low=True, search=around(10)
-    )
+    tau: float = setting(1e-3, "added to the root of that moment", low=0, open_low=True, search=around(10))
 
     def __post_init__(self) -> None:
         super().__post_init__()
