@@ -372,6 +372,17 @@ def test_the_page_shows_the_numbers_of_the_comparison(
     check_numbers(content, page(content))
 
 
+def test_the_page_tells_settings_that_were_searched() -> None:
+    content = fabricated(("fedavg", "fedprox"))
+    assert "Settings that were searched" not in page(content)
+    domain = content["held_out"][0]
+    content["tuned"] = {domain: {"fedprox": "fedprox(mu=0.3) @ train.lr=0.1"}, "elsewhere": {"fedavg": "fedavg @ lr=7"}}
+    shown = page(content)
+    check_well_formed(shown)
+    assert "fedprox(mu=0.3) @ train.lr=0.1" in shown
+    assert "lr=7" not in shown
+
+
 def test_the_best_of_rows_and_columns_is_bold_and_shaded_most() -> None:
     content = fabricated(grid=GRID)
     values = {cell["method"]: cell["summary"]["fairness"]["global"] for cell in content["cells"]}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,14 @@ from typer.testing import CliRunner
 
 from fairsilo.cli import app
 from fairsilo.errors import FairsiloError
+from fairsilo.report.forest import Effect, forest_chart
 from fairsilo.report.reproduced import reproduced_markdown
+from fairsilo.report.reproduced_page import write_reproduced
 from fairsilo.reproduction import checking, ledger, tables
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.reproduction.standing import Estimate, Standing, runs_of
 from fairsilo.reproduction.tables import read_table
+from test_report_page import check_well_formed
 
 TABLE = """
 methods: [fedavg, fedprox]
@@ -134,9 +139,52 @@ def test_a_table_is_run_shown_and_recorded(folder: Path, tmp_path: Path) -> None
     assert line["failures"] == 0
     assert str(tmp_path) not in json.dumps(line)
     assert "0 runs are new" in called(*given)  # the same runs again
+    assert "page:" in output
+    assert (tmp_path / "run" / "reproduced.html").exists()
+    assert "page:" not in called("some/table1", "--show")
+    assert json.loads(called("--list", "--json"))[0]["runs"] == 1
     shown = json.loads(called("some/table1", "--show", "--json"))
     assert shown["rows"][1]["unseen"]["ours"] == pytest.approx(100 * line["generalisation"])
     assert shown["rows"][0]["unseen"]["ours"] is None
+
+
+def test_a_table_is_a_page_a_spreadsheet_and_latex(folder: Path, tmp_path: Path) -> None:
+    records = [record("fedavg", seed, value) for seed, value in enumerate((0.2, 0.5))]
+    records += [record("fedprox", seed, value) for seed, value in enumerate((0.3, 0.64))]
+    standing = Standing.of(read_table("some/table1"), records)
+    html = write_reproduced(standing, tmp_path / "page", ("with settings of your own: a=<b>",)).read_text("utf-8")
+    check_well_formed(html)
+    assert "a=&lt;b&gt;" in html
+    assert "Differs from the paper: other images." in html
+    assert "+12.0 ± 25.4" in html  # of 10 and 14, by Student's t with one degree of freedom
+    rows = list(csv.DictReader((tmp_path / "page" / "reproduced.csv").read_text("utf-8").splitlines()))
+    found = next(row for row in rows if (row["method"], row["measure"]) == ("fedprox", "unseen"))
+    assert float(found["gain"]) == pytest.approx(12)
+    assert (float(found["paper"]), float(found["paper_gain"])) == (55, 5)
+    latex = (tmp_path / "page" / "reproduced.tex").read_text("utf-8")
+    assert r"fedprox & 47.0 & 55.0 & $+12.0 \pm 25.4$" in latex
+    assert latex.count(r"\multicolumn{3}{c}") == 3
+
+
+def place(chart: str, name: str) -> float:
+    """Where a row's dot is, from left to right."""
+    drawn = chart.partition(f"<title>{name}:")[2]
+    return float(re.findall(r'cx="([\d.]+)"', drawn)[0])
+
+
+def test_a_forest_has_each_difference_in_its_place() -> None:
+    effects = [Effect("up", 2.0, 1.0, other=-1.0), Effect("down", -2.0, None), Effect("none", None)]
+    chart = forest_chart(effects, title="t", x_label="difference")
+    zero = float(re.findall(r'class="grid zero" d="M([\d.]+)', chart)[0])
+    assert place(chart, "down") < zero < place(chart, "up")
+    assert place(chart, "up") - zero == pytest.approx(zero - place(chart, "down"), abs=0.2)
+    low, high = map(float, re.findall(r'd="M([\d.]+) [\d.]+H([\d.]+)"', chart.partition("<title>up:")[2])[0])
+    assert (low + high) / 2 == pytest.approx(place(chart, "up"), abs=0.1)
+    assert high - low == pytest.approx(place(chart, "up") - zero, abs=0.2)  # as wide as the difference is far
+    diamond = float(re.findall(r'hollow" d="M([\d.]+)', chart)[0])
+    assert zero - diamond == pytest.approx((place(chart, "up") - zero) / 2, abs=0.2)
+    assert "+2.0 ± 1.0" in chart
+    assert "nothing was recorded" in forest_chart([Effect("none", None)], title="t", x_label="x")
 
 
 def test_small_rows_are_held_against_the_ledger(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

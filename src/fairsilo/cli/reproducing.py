@@ -27,7 +27,10 @@ def reproduce(
     cluster: Annotated[
         str | None, typer.Option(help="dask://HOST:PORT: the workers of this Dask scheduler make the runs")
     ] = None,
-    show_only: Annotated[bool, typer.Option("--show", help="run nothing; show what the ledger has")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="all tables with what was run (as without a table)")] = False,
+    show_only: Annotated[
+        bool, typer.Option("--show", help="run nothing; show what the ledger has, with --out as a page too")
+    ] = False,
     record: Annotated[bool, typer.Option("--record", help="put the runs into the ledger of this checkout")] = False,
     check: Annotated[
         bool, typer.Option("--check", help="run a few small rows again and hold them against the ledger")
@@ -39,6 +42,7 @@ def reproduce(
     Without a table all of them are listed, with what was run. The same command goes on with what is not finished.
     """
     from fairsilo.report.reproduced import listed_table, reproduced_table
+    from fairsilo.report.reproduced_page import write_reproduced
     from fairsilo.reproduction.standing import Standing, runs_of
     from fairsilo.reproduction.tables import read_table, tables
 
@@ -49,11 +53,11 @@ def reproduce(
     if check:
         _check(given, out, jobs, as_json)
         return
-    if not names:
+    if listing or not names:
         known = tables()
         found = [Standing.of(table, runs_of(table, known)) for table in known]
         if as_json:
-            show_json([{"name": one.table.name, "of": one.table.of, "state": one.state} for one in found])
+            show_json([_listed(one) for one in found])
         else:
             show(listed_table(found))
         return
@@ -68,14 +72,20 @@ def reproduce(
 
             say(f"{append(table.name, records)} runs are new in {file_of(table.name).name}")
         standing = Standing.of(table, [{**one, "settings": {}} for one in records])
+    own = (f"with settings of your own: {', '.join(given)}",) if given and not show_only else ()
+    folder = out if show_only else out or _folder(table)
+    page = write_reproduced(standing, folder, own) if folder else None
     if as_json:
         show_json(_plain(standing))
         return
     show(reproduced_table(standing))
     for text in table.differs:
         say(f"differs from the paper: {text}")
-    if given and not show_only:
-        say(f"with settings of your own: {', '.join(given)}")
+    for text in own:
+        say(text)
+    if page:
+        say(f"page: {page}")
+        say(f"also as CSV and LaTeX: {page.with_suffix('')}.*")
 
 
 def _check(given: list[str], out: Path | None, jobs: int, as_json: bool) -> None:
@@ -114,12 +124,11 @@ def _run(
     from fairsilo.cli.grid import GridListener
     from fairsilo.cli.progress import ProgressListener
     from fairsilo.reproduction.ledger import record_of
-    from fairsilo.runs.running import slug
 
     for row in rows:
         if row not in asked.methods:
             raise FairsiloError(f"{table.name} has no row {row!r}; it has: {'; '.join(asked.methods)}")
-    options["out"] = options["out"] or Path("runs") / slug(f"reproduce-{table.name}")
+    options["out"] = options["out"] or _folder(table)
     elsewhere = options["jobs"] > 1 or options["cluster"] is not None
     following = GridListener(console, quiet=quiet) if elsewhere else ProgressListener(console, quiet=quiet)
     with interruptible("the same command goes on from the last complete round"), following as listener:
@@ -133,6 +142,18 @@ def _run(
             **options,
         )
     return [record_of(cell, found.folder / cell["folder"], given) for cell in found.cells]
+
+
+def _folder(table: Any) -> Path:
+    from fairsilo.runs.running import slug
+
+    return Path("runs") / slug(f"reproduce-{table.name}")
+
+
+def _listed(standing: Any) -> dict[str, Any]:
+    table, rows = standing.table, standing.rows
+    told = {"name": table.name, "of": table.of, "state": standing.state, "needs": table.needs}
+    return {**told, "runs": sum(row.runs for row in rows), "wanted": sum(row.wanted for row in rows)}
 
 
 def _plain(standing: Any) -> dict[str, Any]:

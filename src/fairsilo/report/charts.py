@@ -171,7 +171,8 @@ def _y_scale(values: Sequence[float], log: bool, limits: tuple[float, float] | N
     return Scale(ticks[0], ticks[-1], HEIGHT - BOTTOM, TOP, log), ticks
 
 
-def _frame(height: float, title: str, said: str, body: str) -> str:
+def frame(height: float, title: str, said: str, body: str) -> str:
+    """A drawing of the usual width, with what it says for those who cannot see it."""
     label = text(f"{title}. {said}" if said else title)
     return (
         f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{label}">'
@@ -182,7 +183,7 @@ def _frame(height: float, title: str, said: str, body: str) -> str:
 def nothing(title: str, said: str = "nothing was recorded") -> str:
     """A small empty chart that says why it is empty."""
     body = f'<text class="label" x="{WIDTH / 2:g}" y="45" text-anchor="middle">{text(said)}</text>'
-    return _frame(80, title, said, body)
+    return frame(80, title, said, body)
 
 
 # ------------------------------------------------------------------------------------------------------- lines
@@ -213,7 +214,7 @@ def line_chart(
     body += "".join(_line(line, x_scale, y_scale) for line in sorted(lines, key=lambda line: line.colour > 0))
     body += _columns(lines, x_scale, x_label, form)
     last = [(line.name, _last(line)) for line in lines if line.colour][:COLOURS]
-    return _frame(HEIGHT, title, "Last: " + "; ".join(f"{name} {form(y)}" for name, y in last if y is not None), body)
+    return frame(HEIGHT, title, "Last: " + "; ".join(f"{name} {form(y)}" for name, y in last if y is not None), body)
 
 
 def scatter_chart(
@@ -236,7 +237,7 @@ def scatter_chart(
             for x, y in points
         )
         body += f'<g class="s{one.colour}">{"".join(drawn)}</g>'
-    return _frame(HEIGHT, title, f"{len(found)} points", body)
+    return frame(HEIGHT, title, f"{len(found)} points", body)
 
 
 def _clean(line: Series, log: bool) -> Series:
@@ -379,7 +380,7 @@ def bar_chart(
     for _, bars in groups:
         places.append(y)
         y += len(bars) * (thick + 2) + 10
-    body = _ruler(scale, top, y, x_label, form)
+    body = ruler(scale, top, y, x_label, form)
     if band:
         start, end = (scale(min(max(edge, 0.0), scale.high)) for edge in band)
         body += f'<rect class="band" x="{start:.1f}" y="{top:g}" width="{end - start:.1f}" height="{y - top:g}"/>'
@@ -394,15 +395,17 @@ def bar_chart(
     said = "; ".join(
         f"{name} {form(bar.value)}" for name, bars in groups[:12] for bar in bars[:1] if bar.value is not None
     )
-    return _frame(y + 34, title, said, body)
+    return frame(y + 34, title, said, body)
 
 
-def _ruler(scale: Scale, top: float, bottom: float, label: str, form: Form) -> str:
+def ruler(scale: Scale, top: float, bottom: float, label: str, form: Form) -> str:
+    """Upright lines at round numbers, and what they are, beneath."""
     parts = []
-    ticks = [tick for tick in nice_ticks(scale.low, scale.high, 4) if tick <= scale.high * (1 + 1e-9)]
+    ticks = [tick for tick in nice_ticks(scale.low, scale.high, 4) if scale.low <= tick <= scale.high * (1 + 1e-9)]
     for tick in ticks:
         x = scale(tick)
-        parts.append(f'<path class="grid" d="M{x:.1f} {top:g}V{bottom:g}"/>')
+        zero = " zero" if tick == 0 and scale.low < 0 else ""
+        parts.append(f'<path class="grid{zero}" d="M{x:.1f} {top:g}V{bottom:g}"/>')
         written = form(tick) if form is size else _tick(tick, False)
         parts.append(f'<text class="tick" x="{x:.1f}" y="{bottom + 14:g}" text-anchor="middle">{text(written)}</text>')
     parts.append(f'<text class="label" x="{scale.end:g}" y="{bottom + 30:g}" text-anchor="end">{text(label)}</text>')

@@ -74,7 +74,7 @@ def page(content: Content) -> str:
     """The whole document."""
     grid = content.get("grid")
     body = header(content) + (heat(content, grid) if grid else "") + headlines(content) + spread(content)
-    body += by_domain(content) + raw(content) + notes(content)
+    body += by_domain(content) + searched(content) + raw(content) + notes(content)
     return document(title(content), body, f"<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n")
 
 
@@ -374,6 +374,19 @@ def difference(found: Mapping[str, Any]) -> str:
         return ""
     error = f" ± {points(found['error'])}" if usable(found["error"]) else ""
     return ("+" if points(found["difference"])[0].isdigit() else "") + points(found["difference"]) + error
+
+
+def searched(content: Content) -> str:
+    """The settings that stood for the methods, where they were searched for each held-out domain."""
+    found = content.get("tuned") or {}
+    lines = [
+        f'<tr><th scope="row">{text(name)}</th><td>{text(domain)}</td><td><code>{text(row)}</code></td></tr>\n'
+        for domain in content["held_out"]
+        for name, row in found.get(domain, {}).items()
+    ]
+    head = "<tr>" + "".join(f'<th scope="col">{name}</th>' for name in ("method", "held out", "settings")) + "</tr>"
+    said = "Settings were searched for each held-out domain, by validation data of the silos that train there."
+    return section("searched", "Settings that were searched", paragraph(said), table(head, lines)) if lines else ""
 
 
 # --------------------------------------------------------------------------------------------------------- every run

@@ -142,9 +142,15 @@ def checked_table(found: Sequence[Checked]) -> Drawn:
 def listed_table(standings: Sequence[Standing]) -> Drawn:
     """All tables with their state."""
     table = Drawn(title="tables of the papers", title_justify="left")
-    for column in ("name", "of", "state", "runs", "needs"):
-        table.add_column(column)
+    table.add_column("name", no_wrap=True)
+    table.add_column("runs", justify="right", no_wrap=True)
+    table.add_column("state")
+    paper = ""
     for one in standings:
+        if paper and one.table.name.partition("/")[0] != paper:
+            table.add_section()
+        paper = one.table.name.partition("/")[0]
         runs = f"{sum(row.runs for row in one.rows)} of {sum(row.wanted for row in one.rows)}"
-        table.add_row(one.table.name, one.table.of or NOTHING, one.state, runs, one.table.needs or NOTHING)
+        needs = f"; needs {one.table.needs}" if one.table.needs and one.state != "run" else ""
+        table.add_row(one.table.name, runs, f"{one.state}{needs}")
     return table

@@ -291,7 +291,7 @@ def comparison_latex(comparison: Mapping[str, Any]) -> str:
     columns = ("generalisation", "personalisation", AT_HOME, "fairness", *TAILS)
     for row in rows:
         cells = [*(_latex_cell(row[key]) for key in columns), _latex_cell(row[VARIANCE], squared)]
-        lines.append(f"{_escaped(row['method'])} & {' & '.join(cells)} \\\\")
+        lines.append(f"{escaped_latex(row['method'])} & {' & '.join(cells)} \\\\")
     if any(row[key]["at_chance"] for row in rows for key in columns):
         lines.insert(1, r"% \dagger: " + CHANCE.partition(": ")[2].replace("%", r"\%"))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
@@ -303,7 +303,8 @@ def _latex_cell(found: Mapping[str, Any], how: Callable[[float | None], str] = p
     return f"${written}{mark}$"
 
 
-def _escaped(text: str) -> str:
+def escaped_latex(text: str) -> str:
+    """A text as LaTeX prints it."""
     special = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "|": r"\textbar{}"}
     return "".join(
         special.get(character) or (f"\\{character}" if character in "&%$#_{}" else character) for character in text

@@ -1,0 +1,127 @@
+"""A table of a paper with our numbers: one HTML file, and the same as CSV and LaTeX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairsilo import __version__
+from fairsilo.report.blocks import cells as numbers
+from fairsilo.report.blocks import document, figure, figures, heads, panel, paragraph, section, table
+from fairsilo.report.charts import text
+from fairsilo.report.forest import Effect, forest_chart
+from fairsilo.report.reproduced import NOTHING, cells, number, shown
+from fairsilo.report.spreadsheet import csv_text
+from fairsilo.report.tables import escaped_latex
+from fairsilo.reproduction.measures import MEASURES
+from fairsilo.reproduction.standing import Standing
+from fairsilo.runs.folder import RunFolder
+
+NAME = "reproduced"
+
+
+def write_reproduced(standing: Standing, folder: Path, notes: tuple[str, ...] = ()) -> Path:
+    """Write page, CSV and LaTeX into a folder; returns the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    RunFolder(folder).write_text(f"{NAME}.csv", as_csv(standing))
+    RunFolder(folder).write_text(f"{NAME}.tex", as_latex(standing))
+    return RunFolder(folder).write_text(f"{NAME}.html", page(standing, notes))
+
+
+def page(standing: Standing, notes: tuple[str, ...] = ()) -> str:
+    """The whole document: a picture of the differences, then the numbers."""
+    made = standing.table
+    said = (
+        "A difference to the first row is paired by held-out domain and seed; its interval (95 %) is over these pairs. "
+        "Of one run there is no interval, and nothing is claimed."
+    )
+    eyebrow = '<p class="eyebrow">fairsilo reproduce</p>'
+    top = f"<header>\n{eyebrow}\n<h1>{text(made.name)}</h1>\n{paragraph(made.of)}</header>\n"
+    differs = [f"Differs from the paper: {one}." for one in made.differs]
+    body = top + panel(*differs, *notes) + forests(standing)
+    body += section("numbers", "Numbers", paragraph(said), rows(standing))
+    return document(made.name, body, f"<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n")
+
+
+def effects(standing: Standing, measure: str) -> list[Effect]:
+    """The rows with a difference to the first, ours or the paper's."""
+    found = [(row.method, row.found[measure]) for row in standing.rows[1:]]
+    return [
+        Effect(name, one.gain and one.gain.mean, one.gain and one.gain.margin, one.paper_gain)
+        for name, one in found
+        if one.gain is not None
+    ]
+
+
+def forests(standing: Standing) -> str:
+    """One picture for each measure: ours with its interval, the paper's as a diamond."""
+    first, drawn = standing.rows[0].method, []
+    for name in standing.table.measures:
+        found, measure = effects(standing, name), MEASURES[name]
+        if found:
+            better = "more" if measure.higher else "less"
+            label = f"{measure.title}, minus {first}; {better} is better"
+            drawing = forest_chart(found, title=label, x_label="difference", decimals=measure.decimals)
+            diamonds = " Diamonds: the paper's differences." if any(one.other is not None for one in found) else ""
+            drawn.append(figure(measure.title, drawing, caption=f"{label}.{diamonds}"))
+    return section("differences", f"Differences to {first}", figures(*drawn)) if drawn else ""
+
+
+def rows(standing: Standing) -> str:
+    told = slice(None) if standing.table.numbers else slice(0, None, 2)  # without the paper's
+    columns = ["runs"]
+    for name in standing.table.measures:
+        columns += [MEASURES[name].title, "the paper", f"minus {standing.rows[0].method}", "the paper"][told]
+    lines = [
+        f'<tr><th scope="row">{text(row.method)}</th>'
+        f"{numbers([f'{row.runs} of {row.wanted}', *(one for some in cells(row) for one in some[told])])}</tr>\n"
+        for row in standing.rows
+        if shown(row)
+    ]
+    return table(f'<tr><th scope="col">method</th>{heads(columns)}</tr>', lines)
+
+
+def as_csv(standing: Standing) -> str:
+    """Unrounded, a line for each row and measure."""
+    columns = ["method", "measure", "runs", "wanted", "ours", "paper", "gain", "margin", "paper_gain"]
+    lines = [
+        {
+            "method": row.method,
+            "measure": name,
+            "runs": row.runs,
+            "wanted": row.wanted,
+            "ours": one.ours and one.ours.mean,
+            "paper": one.paper,
+            "gain": one.gain and one.gain.mean,
+            "margin": one.gain and one.gain.margin,
+            "paper_gain": one.paper_gain,
+        }
+        for row in standing.rows
+        for name, one in row.found.items()
+        if shown(row)
+    ]
+    return csv_text(columns, lines)
+
+
+def as_latex(standing: Standing) -> str:
+    """A booktabs table: our number, the paper's, and our difference to the first row with its interval."""
+    names = standing.table.measures
+    groups = " & ".join(rf"\multicolumn{{3}}{{c}}{{{escaped_latex(MEASURES[name].title)}}}" for name in names)
+    lines = [
+        f"% {standing.table.name}: {standing.table.of}",
+        f"% difference to {standing.rows[0].method}, paired, with its 95 % interval",
+        rf"\begin{{tabular}}{{l{'rrr' * len(names)}}}",
+        r"\toprule",
+        rf" & {groups} \\",
+        "Method" + " & ours & paper & difference" * len(names) + r" \\",
+        r"\midrule",
+    ]
+    for row in filter(shown, standing.rows):
+        texts = []
+        for name in names:
+            one, places = row.found[name], MEASURES[name].decimals
+            gain = NOTHING if one.gain is None else number(one.gain.mean, places, sign=True)
+            margin = "" if one.gain is None or one.gain.margin is None else rf" \pm {one.gain.margin:.{places}f}"
+            ours = number(one.ours and one.ours.mean, places)
+            texts += [ours, number(one.paper, places), f"${gain}{margin}$" if one.gain else gain]
+        lines.append(f"{escaped_latex(row.method)} & {' & '.join(texts)} \\\\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
