@@ -27,7 +27,6 @@ from fairsilo.report.blocks import (
 )
 from fairsilo.report.charts import COLOURS, Bar, Series, bar_chart, legend, line_chart, scatter_chart, text
 from fairsilo.report.units import in_its_unit, unit
-from fairsilo.runs.comparison import method_in
 from fairsilo.runs.folder import RunFolder
 from fairsilo.tuning.search import CHOSEN, RESULT
 
@@ -92,7 +91,7 @@ def chosen(content: Content) -> str:
     head = f"<tr>{lead}{heads(['as it is', 'searched', 'gain', 'trial'])}<th scope='col'>chosen</th></tr>"
     said = (
         "Validation results of the silos that train. They are the best of several and too high for that reason: "
-        f"what a method is worth is told by `fairsilo compare -c {CHOSEN}`, with other seeds and on test data."
+        f"what a method is worth is told by fairsilo compare -c {CHOSEN}, with other seeds and on test data."
     )
     return section("chosen", "What was chosen", paragraph(said), table(head, lines))
 
@@ -131,16 +130,18 @@ def mattered(content: Content, domain: str) -> str:
     told = {name: one["importance"] for name, one in methods.items() if one["importance"]}
     drawings = []
     if told:
+        colours = {name: 1 + place % COLOURS for place, name in enumerate(methods)}
         groups = [
-            (setting, [Bar(name, value)])
-            for name, found in told.items()
-            for setting, value in _named(name, found, told)
+            (
+                setting,
+                [Bar(name, found[key], colours[name]) for name, found in told.items() for key in _keys(found, setting)],
+            )
+            for setting in dict.fromkeys(key.rpartition(".")[2] for found in told.values() for key in found)
         ]
         bars = bar_chart(groups, title="What mattered", x_label="share", form=lambda value: f"{value:.2f}")
-        about = (
-            "How much a setting tells the better trials from the others (PED-ANOVA); shares of a method add up to 1."
-        )
-        drawings.append(figure("Importance", bars, caption=about))
+        key = legend([Series(name, [], colours[name]) for name in told])
+        about = "How much of the variation between trials a setting explains (fANOVA); shares of a method add up to 1."
+        drawings.append(figure("Importance", bars, key, about))
     for name, one in list(methods.items())[:FIRST]:
         drawings += [_slice(name, one, setting, told) for setting, told in one["space"].items()]
     if not drawings:
@@ -149,10 +150,9 @@ def mattered(content: Content, domain: str) -> str:
     return section(f"mattered-{domain}", f"What mattered ({domain} held out)", few, figures(*drawings))
 
 
-def _named(name: str, found: Mapping[str, float], told: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Settings of several methods with the method's name, the weightiest first."""
-    ordered = sorted(found.items(), key=lambda item: -item[1])
-    return [(f"{method_in(name)}: {setting}" if len(told) > 1 else setting, value) for setting, value in ordered]
+def _keys(found: Mapping[str, float], setting: str) -> list[str]:
+    """What a method calls the setting: `lr` is `train.lr`, `mu` is `fedprox.mu`."""
+    return [key for key in found if key.rpartition(".")[2] == setting]
 
 
 def _slice(name: str, one: Mapping[str, Any], setting: str, told: Mapping[str, Any]) -> str:
@@ -208,7 +208,7 @@ def tuning_table(content: Content) -> Table:
         found.add_column(name)
     for name in ("as it is", "searched", "gain"):
         found.add_column(name, justify="right")
-    found.add_column("chosen")
+    found.add_column("chosen", overflow="fold")
     for domain, methods in content["found"].items():
         for name, one in methods.items():
             numbers = [share(one["usual"]), share(one["score"]), difference(gain(one))]

@@ -137,7 +137,7 @@ class Study:
         return found
 
     def importance(self) -> dict[str, float]:
-        """Setting -> its share in what tells good trials from the others; empty where too few trials tell."""
+        """Setting -> its share in the variation between trials; empty where too few trials tell."""
         tool = optuna()
         whole = [trial for trial in self.study.trials if trial.state.name == "COMPLETE"]
         if len(whole) < RANDOM_FIRST or len({trial.value for trial in whole}) < 2 or len(self.space.dimensions) < 2:
@@ -145,7 +145,7 @@ class Study:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = tool.importance.get_param_importances(
-                self.study, evaluator=tool.importance.PedAnovaImportanceEvaluator()
+                self.study, evaluator=tool.importance.FanovaImportanceEvaluator(seed=0)
             )
         return {name: float(value) for name, value in found.items()}
 
