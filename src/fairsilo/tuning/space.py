@@ -59,16 +59,25 @@ class Space:
         return {one.name: one.usual for one in self.dimensions if one.usual is not None and one.usual in one.span}
 
     def row(self, values: Mapping[str, Any]) -> str:
-        """The method with these values: `fedprox(mu=0.1) @ train.lr=0.03`."""
+        """The method with these values: `fedprox(mu=0.1) @ lr=0.03`."""
         own = [piece.having(self._inside(place, values)) for place, piece in enumerate(pieces_of(method_in(self.text)))]
         settings = [one for one in self.dimensions if one.piece is None and one.name in values]
-        told = [self.text.partition(OWN)[2].strip(), *(f"{one.name}={short(values[one.name])}" for one in settings)]
+        told = [
+            self.text.partition(OWN)[2].strip(),
+            *(f"{_brief(one.name)}={short(values[one.name])}" for one in settings),
+        ]
         behind = " ".join(filter(None, told))
         return " | ".join(piece.text for piece in own) + (f" {OWN} {behind}" if behind else "")
 
     def _inside(self, place: int, values: Mapping[str, Any]) -> dict[str, Any]:
         mine = [one for one in self.dimensions if one.piece == place and one.name in values]
         return {one.name.rpartition(".")[2]: short(values[one.name]) for one in mine}
+
+
+def _brief(name: str) -> str:
+    """The last word of a run's setting, where that is enough."""
+    word = name.rpartition(".")[2]
+    return word if known_keys().get(word) == name else name
 
 
 def short(value: Any) -> Any:
