@@ -20,7 +20,7 @@ from fairsilo.methods.text import method
 from fairsilo.report.comparison_page import STRONGEST, page, write_comparison
 from fairsilo.reproduction.tables import FOLDER
 from fairsilo.runs import setup
-from fairsilo.runs.comparison import ComparisonFile, Grid, composed, read_comparison_file
+from fairsilo.runs.comparison import ComparisonFile, Grid, composed, read_comparison_file, row_of
 from test_cli import FAST, call, here, packed  # noqa: F401 - fixtures
 from test_report_page import check_well_formed, part, words
 
@@ -54,7 +54,7 @@ def test_every_experiment_that_is_kept_can_be_run(path: Path) -> None:
     assert f"fairsilo reproduce {path.parent.name}/{path.stem}" in text
     given = ["data.packed=elsewhere"] if "data.packed=PATH" in text else []
     found = read_comparison_file(path, given)
-    names = [method(name).name for name in found.methods]
+    names = [method(row_of(found.experiment, name).method).name for name in found.methods]
     assert len(set(names)) == len(names) >= 2
     assert found.experiment.data.packed == ("elsewhere" if given else None)
 

@@ -67,8 +67,16 @@ def test_numbers_of_a_run() -> None:
         "average": pytest.approx(75),  # of 60 and 90
         "deviation": pytest.approx(30 / math.sqrt(2)),
         "worst": pytest.approx(60),
+        "silos": pytest.approx(70),  # of 50, 70 and 90
+        "worst-tenth": pytest.approx(50),
+        "best-tenth": pytest.approx(90),
+        "variance": pytest.approx(800 / 3),
         "gap-variance": 0.25,
     }
+    personal = record("ditto", 0, 0.4, about="personal")
+    for silo, value in zip(("a1", "a2", "b"), (0.2, 0.4, 0.6), strict=True):
+        personal["silos"][silo]["personal"] = value
+    assert MEASURES["silos"].of(personal) == pytest.approx(40)
 
 
 def test_an_estimate_is_students() -> None:

@@ -73,6 +73,7 @@ def record_of(cell: Mapping[str, Any], folder: Path, given: Iterable[str] = ()) 
         "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "metric": summary["metric"],
+        "about": summary["about"],
         "rounds": summary["rounds"],
         "generalisation": summary["generalisation"]["mean"],
         "personalisation": summary["personalisation"]["mean"],

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fairsilo.analysis.metrics import tail_means
+
 Record = Mapping[str, Any]  # a run, as a line of the ledger has it
 
 
@@ -55,11 +57,37 @@ def _worst(record: Record) -> float | None:
     return _percent(min(found.values())) if found else None
 
 
+def by_silo(record: Record) -> list[float]:
+    """The results of all silos that train: of the global model, or of their own where the method is about those."""
+    model = record.get("about", "global")
+    found = (silo.get(model) for silo in record["silos"].values() if not silo["unseen"])
+    return [value for value in found if value is not None]
+
+
+def _silos(record: Record) -> float | None:
+    found = by_silo(record)
+    return _percent(statistics.fmean(found)) if found else None
+
+
+def _tail(end: int) -> Callable[[Record], float | None]:
+    """The mean of the worst (0) or of the best tenth (1) of the silos."""
+    return lambda record: _percent(tail_means(found)[end]) if (found := by_silo(record)) else None
+
+
+def _variance(record: Record) -> float | None:
+    found = by_silo(record)
+    return 1e4 * statistics.pvariance(found) if found else None
+
+
 MEASURES = {
     "unseen": Measure("held-out domain", lambda record: _percent(record["generalisation"])),
     "personal": Measure("own models at home", lambda record: _percent(record["personalisation"])),
     "average": Measure("average over domains", _average),
     "deviation": Measure("deviation over domains", _deviation, higher=False),
     "worst": Measure("worst domain", _worst),
+    "silos": Measure("mean over silos", _silos),
+    "worst-tenth": Measure("worst tenth of silos", _tail(0)),
+    "best-tenth": Measure("best tenth of silos", _tail(1)),
+    "variance": Measure("variance over silos, percent²", _variance, higher=False),
     "gap-variance": Measure("variance of gaps", lambda record: record["gap_variance"], higher=False, decimals=4),
 }
