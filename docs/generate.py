@@ -27,7 +27,7 @@ PAGES = Path("docs") / "methods"
 DATA = Path("docs") / "datasets"
 TASKS = Path("docs") / "tasks"
 SETTINGS = Path("docs") / "settings.md"
-LEDGER = Path("docs") / "ledger.md"
+LEDGER = Path("docs") / "reproduction.md"
 MODELS = Path("docs") / "models.md"
 README = Path("README.md")
 THREATS = Path("docs") / "threats.md"
@@ -239,14 +239,23 @@ def ledger() -> str:
     """What was run of the papers' tables."""
     found = tables()
     about = (
-        "Our numbers beside the papers', from runs that are kept line by line. The mean of a row is over held-out "
-        "domains and seeds; a difference to the first row is paired by both, with its 95 % interval, and is called as "
-        "the paper's (or not) where that interval leaves zero out. What came out is explained in "
-        "[experiments](experiments.md) and, for foundation models, in [reproduction](reproduction.md)."
+        "Our numbers beside the papers', from runs that are kept line by line (`src/fairsilo/experiments/results/`)"
+        " since 2026-11-16. The mean of a row is over held-out domains and seeds; a difference to the first row is "
+        "paired by both, with its 95 % interval, and is called as the paper's (or not) where that interval leaves "
+        "zero out. Below each table stands what was found, in words; tables in there are of runs from before the "
+        "ledger, as they came out. Nothing was tuned unless it says so. Explanations that were not tested are "
+        "marked as guesses."
+    )
+    backbones = (
+        "No pretrained ViT or CLIP can be had offline, so rows on foundation models use the **shipped tiny "
+        "backbones** (tiny-vit 0.4 M, tiny-clip 1.1 M parameters, pretrained on rendered characters; the length of "
+        "that was cut after a look at `glyphs`, see their card in `src/fairsilo/models/pretrained/`). They say how "
+        "methods behave relative to one another on such a backbone, and nothing about a ViT-B/16. With a real "
+        "checkpoint it is `model=vit:PATH` or `model=clip:PATH` and `data.size=224`."
     )
     runs = {one.name: runs_of(one, found) for one in found}
     page = ledger_page([Standing.of(one, runs[one.name]) for one in found], runs)
-    return _joined(["# Ledger", GENERATED_LEDGER, about, page])
+    return _joined(["# Reproduction", GENERATED_LEDGER, about, backbones, page])
 
 
 def settings_page() -> str:

@@ -176,7 +176,7 @@ class TrainSettings:
 
 
 INVERSE = "inverse"
-# What `fairsilo demo` shows beside its baseline: docs/experiments.md says how it was chosen.
+# What `fairsilo demo` shows beside its baseline: docs/reproduction.md says how it was chosen.
 DEMO: dict[str, Any] = {
     "method": "elcfs | fedheal",
     "baseline": "fedavg",

@@ -14,7 +14,7 @@ from fairsilo.config import DEMO, DEMO_SEEDS, experiment
 def demo(out: OutFolder = None, as_json: AsJson = False) -> None:
     """What fairsilo is for, in about a minute: one method beside FedAvg on the embedded federation.
 
-    Four silos of uneven size, one domain that nobody trains on, three seeds. docs/experiments.md says how the method
+    Four silos of uneven size, one domain that nobody trains on, three seeds. docs/reproduction.md says how the method
     was chosen and what the others of the catalogue do there.
     """
     chosen = experiment(DEMO)

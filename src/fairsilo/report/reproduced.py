@@ -12,6 +12,14 @@ from fairsilo.reproduction.measures import MEASURES, Record
 from fairsilo.reproduction.standing import Estimate, Found, Row, Standing
 
 NOTHING = "-"
+TITLES = {
+    "fedheal": "FedHEAL",
+    "fft-gp": "FFT-GP",
+    "grace": "GRACE",
+    "fedgcr": "FedGCR",
+    "fedag": "FedAG",
+    "demo": "The demo",
+}
 
 
 def number(value: float | None, decimals: int, sign: bool = False) -> str:
@@ -88,24 +96,29 @@ def reproduced_markdown(standing: Standing) -> str:
 
 
 def ledger_page(standings: Sequence[Standing], records: Mapping[str, Sequence[Record]]) -> str:
-    """Every table that the ledger has runs of, and a list of the others."""
-    blocks = []
-    for one in standings:
-        lines = records[one.table.name]
-        if not lines:
-            continue
+    """Every table that was run, with what came out and why; then a list of the others."""
+    blocks, paper = [], ""
+    told = [one for one in standings if records[one.table.name] or one.table.notes]
+    order = list(TITLES)
+    for one in sorted(told, key=lambda one: order.index(one.table.name.partition("/")[0])):
+        table, lines = one.table, records[one.table.name]
+        if table.name.partition("/")[0] != paper:
+            paper = table.name.partition("/")[0]
+            blocks.append(f"## {TITLES[paper]}")
         blocks += [
-            f"## {one.table.name}",
-            f"{one.table.of or 'No table of a paper'}. `fairsilo reproduce {one.table.name}`",
+            f"### {table.name}",
+            f"{table.of or 'No table of a paper'}. `fairsilo reproduce {table.name}`; {one.state}.",
         ]
-        blocks += [f"- Differs from the paper: {text}." for text in one.table.differs]
-        blocks += [reproduced_markdown(one), *_made(lines)]
+        blocks += ["\n".join(f"- Differs from the paper: {text}." for text in table.differs)] if table.differs else []
+        blocks += [reproduced_markdown(one), *_made(lines)] if lines else []
+        blocks += [table.notes] if table.notes else []
     others = [
-        f"- `{one.table.name}`: {one.table.of or 'no table of a paper'}; {one.state}."
+        f"- `{one.table.name}`: {one.table.of or 'no table of a paper'}; {one.state}"
+        + (f", needs {one.table.needs}." if one.table.needs else ".")
         for one in standings
-        if not records[one.table.name]
+        if one not in told
     ]
-    return "\n\n".join([*blocks, "## Not in the ledger", "\n".join(others)]).replace("\n\n- Differs", "\n- Differs")
+    return "\n\n".join([*blocks, "## Without notes or runs in the ledger", "\n".join(others)])
 
 
 def _made(lines: Sequence[Record]) -> list[str]:

@@ -103,7 +103,7 @@ class Standing:
     def state(self) -> str:
         """run, partly run, run before the ledger, not run."""
         if not any(row.runs for row in self.rows):
-            return f"told in {self.table.earlier}" if self.table.earlier else "not run"
+            return "run before the ledger" if self.table.earlier else "not run"
         return "run" if all(row.runs >= row.wanted for row in self.rows) else "partly run"
 
 

@@ -28,7 +28,7 @@ class Table:
         measures: What the table shows of each row (`measures.py`).
         numbers: Method -> the paper's number for each measure, None where it has none.
         needs: Why it cannot simply be run: data that do not come with fairsilo; empty where nothing is missing.
-        earlier: The document that tells of runs from before the ledger, if there were any.
+        earlier: Whether it was run before there was a ledger; its notes then have what came out.
     """
 
     name: str
@@ -37,11 +37,17 @@ class Table:
     measures: tuple[str, ...] = ("unseen", "personal")
     numbers: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     needs: str = ""
-    earlier: str = ""
+    earlier: bool = False
 
     @property
     def file(self) -> Path:
         return FOLDER / f"{self.name}.yaml"
+
+    @property
+    def notes(self) -> str:
+        """What came out, in words, with tables of runs from before the ledger; empty where nobody wrote any."""
+        path = self.file.with_suffix(".md")
+        return path.read_text(encoding="utf-8").strip() if path.exists() else ""
 
     @cached_property
     def comparison(self) -> ComparisonFile:
@@ -88,7 +94,7 @@ def read_table(name: str) -> Table:
         measures,
         {str(method): _numbers(name, method, values, measures) for method, values in told.get("numbers", {}).items()},
         str(told.get("needs", "")),
-        str(told.get("earlier", "")),
+        bool(told.get("earlier", False)),
     )
 
 
