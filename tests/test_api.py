@@ -13,7 +13,20 @@ import pytest
 
 import fairsilo
 
-PUBLIC = ("run", "resume", "compare", "load", "method", "Trained", "Federation", "SiloData", "Split", "Part", "Method")
+PUBLIC = (
+    "run",
+    "resume",
+    "compare",
+    "tune",
+    "load",
+    "method",
+    "Trained",
+    "Federation",
+    "SiloData",
+    "Split",
+    "Part",
+    "Method",
+)
 METHODS = ("predict", "evaluate", "adapt", "personalise", "attention")
 
 

@@ -84,7 +84,7 @@ def test_all_settings_are_listed_once_with_a_help_and_their_own_default() -> Non
     assert set(names) == set(known_keys().values())
     assert all(one["help"] for one in listed)
     rounds = next(one for one in listed if one["name"] == "train.rounds")
-    assert rounds == {"name": "train.rounds", "default": 6, "range": "at least 1", "help": "rounds"}
+    assert rounds == {"name": "train.rounds", "default": 6, "range": "at least 1", "search": "", "help": "rounds"}
 
 
 def test_an_override_without_an_equals_sign_is_no_setting() -> None:

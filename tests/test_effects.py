@@ -21,7 +21,7 @@ from fairsilo.reproduction.tables import FOLDER
 from fairsilo.runs import compare
 from fairsilo.runs.comparison import read_comparison_file
 from fairsilo.runs.effects import RULES, refuse_idle
-from fairsilo.runs.setup import federation_of
+from fairsilo.runs.setup import Objects, federation_of
 from other_tasks import GROUNDS
 
 PEOPLE = tiny.federation()
@@ -200,6 +200,8 @@ def test_unknown_domains_are_named_with_the_nearest() -> None:
 def test_in_a_comparison_commas_separate_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare, "dataset_of", lambda _: THREE)
     base = config.experiment({"method": "fedavg"}, ["held_out=north,south"])
-    assert compare._held_out_list(base, "north,south") == ["north", "south"]
-    assert compare._held_out_list(base, "north+south") == ["north+south"]
-    assert compare._held_out_list(base, None) == ["north,south"]  # the setting: one federation without both
+    assert compare.domains_of(base, "north,south", None, Objects()) == ["north", "south"]
+    assert compare.domains_of(base, "north+south", None, Objects()) == ["north+south"]
+    assert compare.domains_of(base, None, None, Objects()) == [
+        "north,south"
+    ]  # the setting: one federation without both

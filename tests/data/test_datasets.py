@@ -26,7 +26,7 @@ from fairsilo.data.prepared import read_prepared, write_prepared
 from fairsilo.data.text import LENGTH, VOCABULARY
 from fairsilo.errors import FairsiloError
 from fairsilo.runs import compare
-from fairsilo.runs.setup import evaluate_of, federation_of
+from fairsilo.runs.setup import Objects, evaluate_of, federation_of
 from fairsilo.tasks.classify import Classify
 from fairsilo.tasks.registry import TASKS
 
@@ -116,7 +116,7 @@ def test_a_comparison_over_all_domains_finds_them_under_the_root(
     for domain in ("photo", "sketch"):
         save(tmp_path / "PACS" / domain / "dog" / "1.png", 10)
     base = experiment({"method": "fedavg", "data": {"name": "pacs", "root": str(tmp_path)}})
-    assert compare._held_out_list(base, "all") == ["photo", "sketch"]
+    assert compare.domains_of(base, "all", None, Objects()) == ["photo", "sketch"]
 
 
 # ------------------------------------------------------------------------------------------------------------- folders
