@@ -204,4 +204,4 @@ def test_in_a_comparison_commas_separate_cells(monkeypatch: pytest.MonkeyPatch) 
     assert compare.domains_of(base, "north+south", None, Objects()) == ["north+south"]
     assert compare.domains_of(base, None, None, Objects()) == [
         "north,south"
-    ]  # the setting: one federation without both
+    ]  # one federation without both
