@@ -202,6 +202,4 @@ def test_in_a_comparison_commas_separate_cells(monkeypatch: pytest.MonkeyPatch) 
     base = config.experiment({"method": "fedavg"}, ["held_out=north,south"])
     assert compare.domains_of(base, "north,south", None, Objects()) == ["north", "south"]
     assert compare.domains_of(base, "north+south", None, Objects()) == ["north+south"]
-    assert compare.domains_of(base, None, None, Objects()) == [
-        "north,south"
-    ]  # one federation without both
+    assert compare.domains_of(base, None, None, Objects()) == ["north,south"]  # one federation without both
