@@ -1,9 +1,10 @@
 #!/bin/sh
-# Fetch the fonts named in fonts.txt from Debian packages into a folder:  sh pretraining/fetch_fonts.sh runs/fonts
+# Fetch the fonts named in fonts.txt, or in another list, from Debian packages into a folder:
+#   sh pretraining/fetch_fonts.sh runs/fonts [LIST]
 # Needs apt-get and dpkg; nothing is installed. fonts.txt holds FOLDER/FILE, and the package is fonts-FOLDER.
 set -eu
 target=$1
-list=$(dirname "$0")/fonts.txt
+list=${2:-$(dirname "$0")/fonts.txt}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cut -d/ -f1 "$list" | sort -u | while read -r folder; do

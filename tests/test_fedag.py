@@ -8,49 +8,56 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from safetensors.torch import save_file
 from torch import Tensor
 
 import tiny
 from fairsilo import api
 from fairsilo.config import TrainSettings, experiment
+from fairsilo.core.files import read_tree
 from fairsilo.core.messages import MODEL, Exchange, Failure, Message, Reply, Request
 from fairsilo.core.method import Method
 from fairsilo.core.output import Output
 from fairsilo.core.round import open_evaluation, open_round
 from fairsilo.core.samples import SiloData, Split
-from fairsilo.core.silo import Memory, prepare
+from fairsilo.core.silo import Memory, inputs_for, prepare
 from fairsilo.core.vectors import FlatModel, Layout
 from fairsilo.data import TOKEN
 from fairsilo.data.dataset import UNDECIDED, Dataset, Domain
+from fairsilo.data.diffusion import Generator, drawn, learned_word, prompt
+from fairsilo.data.diffusion import load as load_diffusion
 from fairsilo.data.drawing import STROKES, STYLES, Easel
 from fairsilo.data.federation import Federation, federate
 from fairsilo.data.glyphs import CLASSES, glyphs
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.data.packed import write_packed
-from fairsilo.data.synthetic import bad_ones, make_synthetic, prompt
+from fairsilo.data.synthetic import bad_ones, make_synthetic
 from fairsilo.engine.base import Engine
 from fairsilo.engine.events import Callback, Event, silent
-from fairsilo.engine.host import Blueprint
+from fairsilo.engine.host import Blueprint, Host
 from fairsilo.engine.loop import History, Loop
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
+from fairsilo.engine.styles import ask_words
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.class_means import class_means, quality
-from fairsilo.methods.infusion import Infusion, divergence, mutual_loss, server_losses, shuffled
+from fairsilo.methods.infusion import Infusion, divergence, mutual_loss, server_losses, shuffled, teaching
 from fairsilo.methods.parts.domain_adapters import DomainAdapters
 from fairsilo.methods.parts.momentum_start import MomentumStart
 from fairsilo.methods.parts.two_heads import TwoHeads
 from fairsilo.models.clip_networks import AdapterBank
 from fairsilo.models.registry import build
+from fairsilo.report.synthetic import synthetic
 from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.setup import federation_of, server_data_of
+from fairsilo.runs.sheets import read_sheet, write_sheet
 from test_cli import call
 from tiny_backbones import write_clip
 
@@ -673,71 +680,171 @@ def test_bad_sources_of_synthetic_images_are_refused_in_a_sentence(
     refused("folder:glyphs", digits, "the synthetic folder glyphs does not exist")  # not the real data of that name
     write_folder(tmp_path, ("scan", "photo", "print"), each=1)
     refused(f"folder:{tmp_path}", digits, "has no domain 'sketch'")
-    refused("diffusion:model;steps=3", digits, "only ;tokens=FOLDER may follow")
+    refused("diffusion:model;stepps=3", digits, "the option 'stepps=3'.*did you mean 'steps'.*may come ;tokens=FOLDER")
+    refused("diffusion:model;steps=few", digits, "'few' is no number")
+    refused("diffusion:model;steps=0", digits, "images and steps at least 1")
+    refused("diffusion:model;learn=3;tokens=here", digits, "both tokens=FOLDER and learn=STEPS")
+    refused("diffusion:tiny;learn=3", digits, "silos learn the words for their styles in a run, and this is none")
     monkeypatch.setitem(sys.modules, "diffusers", None)
     refused("diffusion:model", digits, r"needs the package diffusers; install it with pip install 'fairsilo\[synth\]'")
 
 
-class Pipeline:
-    """What is used of a diffusion pipeline: a picture from each prompt and its generator."""
+TINY = "diffusion:tiny;steps=2;guidance=1"  # the model that comes along, at its fastest
 
-    def __init__(self) -> None:
-        self.prompts: list[str] = []
-        self.tokens: dict[str, str] = {}
 
-    @classmethod
-    def from_pretrained(cls, name: str, use_safetensors: bool) -> Pipeline:
-        assert use_safetensors
-        if name == "broken":
-            raise OSError("no such model")
-        cls.last = cls()
-        return cls.last
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """All prompts that the diffusion model is given."""
+    pipeline = pytest.importorskip("diffusers").StableDiffusionPipeline
+    whole, found = pipeline.__call__, []
 
-    last: Pipeline
+    def called(self: Any, prompt: list[str], **options: Any) -> Any:
+        found.extend(prompt)
+        return whole(self, prompt, **options)
 
-    def set_progress_bar_config(self, disable: bool) -> None:
-        assert disable
+    monkeypatch.setattr(pipeline, "__call__", called)
+    return found
 
-    def to(self, device: str) -> Pipeline:
-        return self
 
-    def load_textual_inversion(self, file: str, token: str, use_safetensors: bool) -> None:
-        assert use_safetensors
-        self.tokens[token] = file
-
-    def __call__(self, prompt: list[str], generator: list[torch.Generator]) -> Any:
-        self.prompts += prompt
-        levels = [int(torch.randint(256, (), generator=one)) for one in generator]
-        return SimpleNamespace(images=[Image.new("RGB", (64, 64), (level, 0, 0)) for level in levels])
+def few(people: Federation, count: int = 12) -> Federation:
+    """With so few training samples that little is drawn."""
+    return dataclasses.replace(
+        people,
+        silos=tuple(
+            dataclasses.replace(silo, train=Split(silo.train.inputs[:count], silo.train.targets[:count]))
+            for silo in people.silos
+        ),
+    )
 
 
 def test_a_diffusion_model_is_asked_by_the_paper_s_templates(
-    tmp_path: Path, digits: Federation, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, digits: Federation, asked: list[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "diffusers", SimpleNamespace(DiffusionPipeline=Pipeline))  # type: ignore[arg-type]
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    made = make_synthetic("diffusion:some/model", digits.roster, 0.25, 0.0, 0)
+    roster = few(digits).roster
+    made = make_synthetic(TINY, roster, 1.0, 0.0, 0)
     assert set(made) == set(digits.names)
-    assert made["sketch"].inputs.shape == (len(made["sketch"]), 3, 16, 16)
-    assert "a drawing of 3 in sketch style" in Pipeline.last.prompts
-    assert "a photograph of 3 in photo style" in Pipeline.last.prompts
-    assert len(Pipeline.last.prompts) == sum(map(len, made.values()))
-    again = make_synthetic("diffusion:some/model", digits.roster, 0.25, 0.0, 0)
+    assert made["sketch"].inputs.shape == (12, 3, 16, 16)
+    assert made["sketch"].targets.tolist() == [*range(10), 0, 1]
+    assert "a drawing of 3 in sketch style" in asked
+    assert "a photograph of 3 in photo style" in asked
+    assert len(asked) == sum(map(len, made.values()))
+    again = make_synthetic(TINY, roster, 1.0, 0.0, 0)
     assert torch.equal(made["scan"].inputs, again["scan"].inputs)
-    assert len(made["scan"].inputs[:, 0, 0, 0].unique()) > 5  # a stream for each image
+    assert len({image.numpy().tobytes() for image in made["scan"].inputs}) == 12  # a stream for each image
     for name in digits.names:
-        (tmp_path / f"{name}.safetensors").touch()
-    make_synthetic(f"diffusion:some/model;tokens={tmp_path}", digits.roster, 0.25, 0.0, 0)
-    assert Pipeline.last.tokens["<scan>"] == str(tmp_path / "scan.safetensors")
-    assert "a 3 in <scan> style" in Pipeline.last.prompts
+        save_file({f"<{name}>": torch.full((64,), 0.1)}, tmp_path / f"{name}.safetensors")
+    other = make_synthetic(f"{TINY};tokens={tmp_path}", roster, 1.0, 0.0, 0)
+    assert "a 3 in <scan> style" in asked
+    assert not torch.equal(other["scan"].inputs, made["scan"].inputs)
+    save_file({"<scan>": torch.full((32,), 0.1)}, tmp_path / "scan.safetensors")
+    with pytest.raises(FairsiloError, match="the word <scan> is none of tiny"):
+        make_synthetic(f"{TINY};tokens={tmp_path}", roster, 1.0, 0.0, 0)
     (tmp_path / "scan.safetensors").unlink()
     for pickled in ("scan.bin", "scan.pt"):  # opening one may run code
         (tmp_path / pickled).touch()
     with pytest.raises(FairsiloError, match="has no textual inversion of the domain 'scan'"):
-        make_synthetic(f"diffusion:some/model;tokens={tmp_path}", digits.roster, 0.25, 0.0, 0)
-    with pytest.raises(FairsiloError, match="the diffusion model broken cannot be loaded: no such model"):
-        make_synthetic("diffusion:broken", digits.roster, 0.25, 0.0, 0)
+        make_synthetic(f"{TINY};tokens={tmp_path}", roster, 1.0, 0.0, 0)
+    with pytest.raises(FairsiloError, match=r"the diffusion model .*nothing cannot be loaded"):
+        make_synthetic(f"diffusion:{tmp_path / 'nothing'}", roster, 1.0, 0.0, 0)
     assert prompt("real_world", "mug") == "a photograph of mug in real world style"
+
+
+# ----------------------------------------------------------------------------------------------- words that silos learn
+@pytest.mark.parametrize("engine", ["sequential", "processes"])
+def test_silos_learn_words_for_their_styles(engine: str, tmp_path: Path, animals: Path, asked: list[str]) -> None:
+    source = f"{TINY};learn=2;images=2"
+    chosen = settings_of(animals, "fedavg-ft(tuning_lr=0.05)", synthetic=source, synthetic_share=0.2)
+    chosen["engine"] = {"name": engine, **({"workers": 2} if engine == "processes" else {})}
+    told: list[str] = []
+    result = api.run(**chosen, out=tmp_path / "run", listener=lambda event: told.append(event.text))
+    assert "silos learn the words for their styles" in told
+    words = read_tree(tmp_path / "run" / "synthetic" / ".words")
+    assert {name: word.shape for name, word in words.items()} == {"ink": (64,), "paint": (64,)}
+    assert not torch.equal(words["ink"], words["paint"])
+    people = federation_of(experiment(chosen))
+    generator = Generator.of(source.partition(":")[2])
+    for name, word in words.items():  # what the silo's own images give, on every engine
+        alone = learned_word(generator, people[name].train, people.classes, 0, "style", name)
+        torch.testing.assert_close(word, alone, rtol=1e-4, atol=1e-5)
+    assert set(asked) == {f"a {name} in <style-{n}> style" for name in people.classes for n in (0, 1)}
+    assert result.summary["generalisation"]["mean"] is not None
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["method_sends"][-1] == TOKEN
+
+
+def test_a_silo_that_cannot_learn_a_word_is_named(tmp_path: Path, silos: Federation) -> None:
+    class Answering:
+        def __init__(self, answer: Message | Failure) -> None:
+            self.answer = answer
+
+        def ask(self, exchange: Exchange) -> Any:
+            return (Reply(name, self.answer, 0.0, exchange.number) for name in exchange.silos[:1])
+
+    def refused(answer: Message | Failure, said: str) -> None:
+        with pytest.raises(FairsiloError, match=said):
+            ask_words(cast(Engine, Answering(answer)), "tiny;learn=1", silos.roster, 0)
+
+    refused(Failure("error", "no memory"), "a could not learn the word for its style: error: no memory")
+    for wrong in (Message(), Message({"word": torch.zeros(2, 2)}), Message({"word": torch.tensor([float("nan")])})):
+        refused(wrong, "a sent no word for its style")
+    refused(Message({"word": torch.zeros(64)}), "no word came for the style of b, c")
+    host = Host(tiny.plan("fedavg"), silos)
+    request = Request("style", 0, Message({}, {"generator": "some/model;learn=1", "seed": 0, "classes": "cat"}))
+    answer = host.answer("a", request, Memory()).message
+    assert isinstance(answer, Failure)
+    assert "some/model is no folder on this machine" in answer.detail  # nothing is fetched because a server says so
+
+
+@pytest.mark.slow
+def test_a_learned_word_makes_the_silo_s_style() -> None:
+    """Light paper and dark boards: images drawn under the word of each are light and dark."""
+    generator = Generator("tiny", learn=40, images=3, steps=8)
+    bright = {}
+    for name, level in (("paper", 235), ("board", 20)):
+        stream = torch.Generator().manual_seed(level)
+        images = (level + 10 * torch.randn(30, 3, 32, 32, generator=stream)).clamp(0, 255).byte()
+        images[:, :, 8:24, 14:18] = 255 - level
+        word = learned_word(generator, Split(images, torch.arange(30) % 10), CLASSES, 0, name)
+        pipeline = load_diffusion(generator, {"<style-0>": word})
+        prompts = [prompt("", digit, "<style-0>") for digit in CLASSES]
+        bright[name] = torch.cat(list(drawn(pipeline, generator, prompts, 0, name))).float().mean()
+    assert bright["paper"] > bright["board"] + 80
+
+
+# ------------------------------------------------------------------------------------- can the synthetic images teach?
+def test_a_run_says_who_reads_the_synthetic_images_and_shows_them(
+    tmp_path: Path, silos: Federation, made: dict[str, Split], clip: str
+) -> None:
+    history, loop = run(fedag(clip), silos, made)
+    assert not any("synthetic images" in note for note in history.rounds[0]["notes"])
+    (note,) = [note for note in history.rounds[-1]["notes"] if "synthetic images" in note]
+    assert note.startswith("of the synthetic images CLIP by itself names ")
+    training = Infusion(loop.server, "test", 0.01, 5)
+    models = kept(loop)["models"]
+    for name, (alone, taught) in training.readings(models).items():
+        images, labels = made[name].inputs, made[name].targets
+        features = F.normalize(training.bank.clip.images(images / 127.5 - 1), dim=1)
+        named = (features @ training.bank.get_buffer("texts").T).argmax(1)
+        assert alone == pytest.approx(float((named == labels).float().mean()))
+        copy = loop.server.network()  # type: ignore[misc]
+        copy.load(models[name])
+        copy.eval()
+        said = copy.forward(inputs_for(copy, images)).prediction.argmax(1)
+        assert taught == pytest.approx(float((said == labels).float().mean()))
+    write_sheet(tmp_path, made)
+    sheet = read_sheet(tmp_path)
+    assert sheet is not None
+    assert sheet.silos == ("a", "b", "c")
+    with Image.open(tmp_path / "synthetic.png") as picture:
+        assert picture.size == (12 * 48, 3 * 48)
+    assert "From top to bottom: a, b, c." in synthetic(sheet)
+    assert synthetic(read_sheet(tmp_path / "elsewhere")) == ""
+
+
+def test_images_that_clip_reads_better_than_its_teachers_cannot_teach() -> None:
+    assert teaching({"a": (0.5, 0.9), "b": (0.6, 0.7)}) == (
+        "of the synthetic images CLIP by itself names 55 % right, the silos' models 80 %"
+    )
+    assert teaching({"a": (0.99, 0.64), "b": (0.6, 0.7)}).endswith(": they cannot teach it the styles of a")
 
 
 # ------------------------------------------------------------------------------- images given to the server, whole runs
@@ -766,16 +873,17 @@ def write_classes(path: Path, names: tuple[str, ...], each: int = 2) -> Path:
 
 
 @pytest.fixture
-def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A diffusion package whose model never draws the same twice, as on another machine; all prompts it was given."""
-    asked: list[str] = []
+def draws(asked: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A diffusion model that never draws the same twice, as on another machine; all prompts it was given."""
+    import diffusers
 
-    class Moody(Pipeline):
-        def __call__(self, prompt: list[str], generator: list[torch.Generator]) -> Any:
-            asked.extend(prompt)
-            return SimpleNamespace(images=[Image.new("RGB", (64, 64), (len(asked) % 256, 0, 0)) for _ in prompt])
+    whole = diffusers.StableDiffusionPipeline.__call__
 
-    monkeypatch.setitem(sys.modules, "diffusers", SimpleNamespace(DiffusionPipeline=Moody))  # type: ignore[arg-type]
+    def called(self: Any, prompt: list[str], **options: Any) -> Any:
+        other = [torch.Generator().manual_seed(len(asked) + number) for number in range(len(prompt))]
+        return whole(self, prompt, **{**options, "generator": other})
+
+    monkeypatch.setattr(diffusers.StableDiffusionPipeline, "__call__", called)
     return asked
 
 
@@ -842,7 +950,8 @@ def test_what_server_and_generator_cannot_use_is_refused_before_anything_is_writ
     refused("data.server=glyphs does not exist", server="glyphs")
     refused("other has the class 'tree'", server=str(other))
     refused("fewer has no image of the federation's class 'cow'", server=str(fewer))
-    refused("only ;tokens=FOLDER may follow", synthetic="diffusion:model;steps=3")
+    refused("may come ;tokens=FOLDER", synthetic="diffusion:model;stepps=3")
+    refused("a folder on their machines, or tiny, not 'model'", synthetic="diffusion:model;learn=3")
     refused("data.synthetic is 'diffusion:;tokens=x'; it must be one of", synthetic="diffusion:;tokens=x")
     (tmp_path / "ink.safetensors").touch()
     refused("has no textual inversion of the domain 'paint'", synthetic=f"diffusion:model;tokens={tmp_path}")
@@ -854,8 +963,8 @@ def test_what_server_and_generator_cannot_use_is_refused_before_anything_is_writ
 def test_what_a_diffusion_model_made_is_kept_and_read_again_at_a_resume(
     tmp_path: Path, animals: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "diffusers", SimpleNamespace(DiffusionPipeline=Pipeline))  # type: ignore[arg-type]
-    chosen = settings_of(animals, "fedavg-ft(tuning_lr=0.05)", synthetic="diffusion:model", synthetic_share=0.5)
+    pytest.importorskip("diffusers")
+    chosen = settings_of(animals, "fedavg-ft(tuning_lr=0.05)", synthetic=TINY, synthetic_share=0.5)
 
     class Crash(BaseException):
         pass
@@ -868,23 +977,23 @@ def test_what_a_diffusion_model_made_is_kept_and_read_again_at_a_resume(
     with pytest.raises(Crash):
         api.run(**chosen, out=tmp_path / "cut", listener=crash)
     people, folder = federation_of(experiment(chosen)), tmp_path / "cut" / "synthetic"
-    made = make_synthetic("diffusion:model", people.roster, 0.5, 0.0, 0)
+    made = make_synthetic(TINY, people.roster, 0.5, 0.0, 0)
     monkeypatch.setitem(sys.modules, "diffusers", None)  # another machine, without the package
     assert api.resume(tmp_path / "cut", trust=True).summary == whole.summary
-    again = make_synthetic("diffusion:model", people.roster, 0.5, 0.0, 0, folder)
+    again = make_synthetic(TINY, people.roster, 0.5, 0.0, 0, folder)
     assert list(again) == ["ink", "paint"]
     for name, split in made.items():
         assert torch.equal(again[name].inputs, split.inputs)
         assert torch.equal(again[name].targets, split.targets)
     assert sorted(file.name for file in folder.iterdir()) == ["ink.safetensors", "paint.safetensors"]
     with pytest.raises(FairsiloError, match="holds synthetic images for other data than the run's config"):
-        make_synthetic("diffusion:model", people.roster, 0.7, 0.0, 0, folder)
+        make_synthetic(TINY, people.roster, 0.7, 0.0, 0, folder)
 
 
 def test_the_cells_of_a_comparison_share_what_a_diffusion_model_made(
     tmp_path: Path, animals: Path, draws: list[str]
 ) -> None:
-    chosen = settings_of(animals, synthetic="diffusion:model", synthetic_share=0.5)
+    chosen = settings_of(animals, synthetic=TINY, synthetic_share=0.5)
     del chosen["method"]
     api.compare(["fedavg", "fedprox"], seeds=[0, 1], held_out=["stamp", "paint"], out=tmp_path, **chosen)
     files = sorted(tmp_path.glob("*/*/synthetic/*.safetensors"))
@@ -918,9 +1027,9 @@ def test_tokens_made_from_silos_images_are_declared(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("ink", "paint"):
-        (tmp_path / f"{name}.safetensors").touch()
+        save_file({f"<{name}>": torch.full((64,), 0.1)}, tmp_path / f"{name}.safetensors")
     common = [f"data.packed={animals}", "model=tiny:TinyNet", "rounds=1", "epochs=1", "engine.name=sequential"]
-    for source, declared in ((f"diffusion:model;tokens={tmp_path}", [TOKEN]), ("diffusion:model", [])):
+    for source, declared in ((f"{TINY};tokens={tmp_path}", [TOKEN]), (TINY, [])):
         out = f"run-{len(declared)}"
         code, said, err = call(capsys, "run", "method=fedavg", *common, f"data.synthetic={source}", "--out", out)
         assert (code, err) == (0, "")

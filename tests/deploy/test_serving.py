@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fairsilo.core.attachments import EACH_UPDATE
+from fairsilo.core.files import read_tree
 from fairsilo.core.messages import MODEL, Failure, Message
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server, Updates
@@ -64,6 +65,21 @@ def test_numbers_are_those_of_a_simulation(how: str, tmp_path: Path) -> None:
     assert not (tmp_path / "there" / "models" / "personal").exists()
     kept = yaml.safe_load((tmp_path / "there" / "config.yaml").read_text())
     assert (kept["evaluate"]["metric"], kept["data"]["held_out"]) == ("accuracy", "street")
+
+
+def test_sites_learn_the_words_for_their_styles_themselves(tmp_path: Path) -> None:
+    """The server draws from what they send; images, words and numbers are those of a simulation."""
+    pytest.importorskip("diffusers")
+    data = {**settings()["data"], "synthetic": "diffusion:tiny;steps=2;guidance=1;learn=2;images=1"}
+    some, how = {"data": data}, "fedavg-ft(tuning_lr=0.05)"
+    wanted = simulated(tmp_path / "here", how, **some)
+    found = served(begun(tmp_path / "there", how, **some), Local(sites_in(tmp_path / "sites")))
+    words = [read_tree(tmp_path / one / "synthetic" / ".words") for one in ("here", "there")]
+    assert sorted(words[0]) == sorted(words[1]) == sorted(TRAINING)
+    assert all(torch.equal(words[0][name], words[1][name]) for name in TRAINING)
+    assert results(tmp_path / "there") == results(tmp_path / "here")
+    assert found == wanted
+    assert (tmp_path / "there" / "synthetic.png").is_file()
 
 
 # ------------------------------------------------------------------------------------------------- when things break

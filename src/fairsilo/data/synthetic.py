@@ -7,13 +7,11 @@ Computer Modern's old-style numerals, and every background is another one.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 from urllib.parse import quote
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -23,14 +21,16 @@ from fairsilo.core.files import read_tree, write_tree
 from fairsilo.core.roster import Member, Roster
 from fairsilo.core.samples import Split
 from fairsilo.data import TOKEN
+from fairsilo.data.diffusion import Generator, drawn, load, package, prompt
 from fairsilo.data.drawing import STYLES, Easel, Pixels, as_bytes
 from fairsilo.data.glyphs import CLASSES, DOMAINS
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.errors import FairsiloError, nearest
 
 KINDS = ("glyphs", "folder:PATH", "diffusion:MODEL")
-PHOTOGRAPHED = ("photo", "real", "product", "scan", "print", "street")  # domains that are photographs, not drawings
-BATCH = 8  # images a call of the diffusion model
+WORDS = ".words"  # the file that keeps what silos learned; no silo's name begins so
+Shared: TypeAlias = MutableMapping[tuple[object, ...], Tensor]
+Words: TypeAlias = Callable[[], dict[str, Tensor]]
 
 
 def make_synthetic(
@@ -40,21 +40,22 @@ def make_synthetic(
     bad: float,
     seed: int,
     folder: Path | None = None,
-    shared: MutableMapping[tuple[object, ...], Tensor] | None = None,
+    shared: Shared | None = None,
+    words: Words | None = None,
 ) -> dict[str, Split]:
     """For each silo that trains `share` times as many images as it trains on, of all classes alike.
 
-    `kind` is `glyphs`, `folder:PATH` (PATH/domain/class/image), `diffusion:MODEL` or `diffusion:MODEL;tokens=FOLDER`
-    (FOLDER/domain.safetensors: a textual inversion of each domain's style). `bad` is the share of unfit images among
-    those rendered for glyphs. What a diffusion model made is kept in `folder`, and in `shared` for other runs of this
-    process: it takes long, and another machine may draw other images.
+    `kind` is `glyphs`, `folder:PATH` (PATH/domain/class/image), or `diffusion:MODEL` with options (`Generator`). `bad`
+    is the share of unfit images among those rendered for glyphs. What a diffusion model made is kept in `folder`, and
+    in `shared` for other runs of this process: it takes long, and another machine may draw other images. `words` asks
+    the silos for the words that they learn for their styles, where the generator wants them.
     """
     name, source = _source(kind)
     if name == "glyphs":
         return _rendered(roster, share, bad, seed)
     if name == "folder":
         return _from_folder(Path(source), roster, share, seed)
-    return _diffused(source, roster, share, seed, folder, {} if shared is None else shared)
+    return _diffused(source, roster, share, seed, folder, {} if shared is None else shared, words)
 
 
 def check_synthetic(kind: str, roster: Roster, share: float, bad: float, seed: int) -> None:
@@ -63,8 +64,14 @@ def check_synthetic(kind: str, roster: Roster, share: float, bad: float, seed: i
     if name != "diffusion":
         make_synthetic(kind, roster, share, bad, seed)
         return
-    _token_files(source, roster)
-    _diffusers()
+    generator = Generator.of(source)
+    _token_files(generator, roster)
+    package()
+    if generator.learn and not generator.is_here:
+        raise FairsiloError(
+            f"data.synthetic: silos learn words of a model that is a folder on their machines, or tiny, not "
+            f"{generator.model!r}"
+        )
 
 
 def too_few(roster: Roster, share: float, made: dict[str, Split]) -> str:
@@ -78,7 +85,10 @@ def too_few(roster: Roster, share: float, made: dict[str, Split]) -> str:
 def leaving(kind: str) -> tuple[str, ...]:
     """What leaves a silo so that images in its style can be made, in words."""
     name, _, source = kind.partition(":")
-    return (TOKEN,) if name == "diffusion" and _options(source)[1] else ()
+    if name != "diffusion":
+        return ()
+    generator = Generator.of(source)
+    return (TOKEN,) if generator.tokens or generator.learn else ()
 
 
 def _source(kind: str) -> tuple[str, str]:
@@ -137,25 +147,12 @@ def _from_folder(path: Path, roster: Roster, share: float, seed: int) -> dict[st
 
 
 # -------------------------------------------------------------------------------------------------- a diffusion model
-def prompt(domain: str, name: str, token: str | None = None) -> str:
-    """The paper's two templates: a style put into words, or learned as a token by textual inversion."""
-    if token is not None:
-        return f"a {name} in {token} style"
-    medium = "photograph" if any(word in domain.lower() for word in PHOTOGRAPHED) else "drawing"
-    return f"a {medium} of {name} in {domain.replace('_', ' ').replace('-', ' ')} style"
-
-
 def _diffused(
-    source: str,
-    roster: Roster,
-    share: float,
-    seed: int,
-    folder: Path | None,
-    shared: MutableMapping[tuple[object, ...], Tensor],
+    source: str, roster: Roster, share: float, seed: int, folder: Path | None, shared: Shared, words: Words | None
 ) -> dict[str, Split]:
     """Silo by silo; the folder comes first, since silos may have scored what it holds."""
-    shape = roster.shape
-    learned = _options(source)[1]
+    shape, generator = roster.shape, Generator.of(source)
+    said: dict[str, str] = {}  # silo -> the word for its style
     pipeline = None  # loaded where a silo's images are not there yet
     made = {}
     for silo in roster.silos:
@@ -164,32 +161,47 @@ def _diffused(
         file = folder / f"{quote(silo.name, safe=' ')}.safetensors" if folder else None
         images = _read_kept(file, labels, shape) if file and file.is_file() else shared.get(key)
         if images is None:
-            pipeline = _pipeline(source, roster) if pipeline is None else pipeline
+            if pipeline is None:
+                said, known = _words(generator, roster, folder, words)
+                pipeline = load(generator, known)
             names = [roster.classes[label] for label in labels.tolist()]
-            prompts = [prompt(silo.domain, name, _token(silo.domain) if learned else None) for name in names]
-            images = torch.cat([like(image, roster) for image in _drawn(pipeline, prompts, seed, silo.name)])
+            prompts = [prompt(silo.domain, name, said.get(silo.name)) for name in names]
+            found = drawn(pipeline, generator, prompts, seed, "synthetic", silo.name)
+            images = torch.cat([like(image, roster) for image in found])
         if file and not file.is_file():
-            _keep(file, images, labels)
+            _keep(file, {"images": images, "labels": labels})
         shared[key] = images
         made[silo.name] = Split(images, labels)
     return made
 
 
-def _drawn(pipeline: Any, prompts: list[str], seed: int, silo: str) -> Iterator[Tensor]:
-    """An image for each prompt, of the model's own size."""
-    for start in range(0, len(prompts), BATCH):
-        some = prompts[start : start + BATCH]
-        numbers = range(start, start + len(some))  # a stream for each image, so that batches do not matter
-        draws = [streams.generator(seed, "synthetic", silo, number) for number in numbers]
-        for image in pipeline(prompt=some, generator=draws).images:
-            yield torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)[None]
+def _words(
+    generator: Generator, roster: Roster, folder: Path | None, words: Words | None
+) -> tuple[dict[str, str], dict[str, Path | Tensor]]:
+    """Silo -> the word for its style, and word -> what it stands for; none where styles are put into words."""
+    if generator.tokens:
+        files = _token_files(generator, roster)
+        return {silo.name: f"<{silo.domain}>" for silo in roster.silos}, {f"<{one}>": files[one] for one in files}
+    if not generator.learn:
+        return {}, {}
+    kept = folder / WORDS if folder else None
+    if kept and kept.is_file():
+        learned: dict[str, Tensor] = read_tree(kept)
+    elif words is None:
+        raise FairsiloError("silos learn the words for their styles in a run, and this is none")
+    else:
+        learned = words()
+        if kept:
+            _keep(kept, learned)
+    names = {silo: f"<style-{number}>" for number, silo in enumerate(sorted(learned))}
+    return names, {names[silo]: word for silo, word in learned.items()}
 
 
-def _keep(file: Path, images: Tensor, labels: Tensor) -> None:
+def _keep(file: Path, content: dict[str, Tensor]) -> None:
     """Whole or not at all, as every file of a run folder."""
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_name(f".{file.name}.part")
-    write_tree(beside, {"images": images, "labels": labels})
+    write_tree(beside, content)
     beside.replace(file)
 
 
@@ -201,51 +213,11 @@ def _read_kept(file: Path, labels: Tensor, shape: tuple[int, ...]) -> Tensor:
     return images
 
 
-def _pipeline(source: str, roster: Roster) -> Any:
-    files, diffusers, model = _token_files(source, roster), _diffusers(), _options(source)[0]
-    try:
-        pipeline = diffusers.DiffusionPipeline.from_pretrained(model, use_safetensors=True)
-    except (OSError, ValueError) as problem:
-        reason = " ".join(str(problem).split())[:200]
-        raise FairsiloError(f"the diffusion model {model} cannot be loaded: {reason}") from problem
-    pipeline.set_progress_bar_config(disable=True)
-    pipeline = pipeline.to("cuda") if torch.cuda.is_available() else pipeline
-    for domain, file in files.items():
-        pipeline.load_textual_inversion(str(file), token=_token(domain), use_safetensors=True)
-    return pipeline
-
-
-def _token(domain: str) -> str:
-    """The word that stands for a learned style."""
-    return f"<{domain}>"
-
-
-def _diffusers() -> Any:
-    try:
-        return importlib.import_module("diffusers")  # heavy, and needed for this alone
-    except ImportError as problem:
-        raise FairsiloError(
-            "data.synthetic=diffusion:MODEL needs the package diffusers; install it with pip install 'fairsilo[synth]'"
-        ) from problem
-
-
-def _options(source: str) -> tuple[str, Path | None]:
-    """The model, and the folder of textual inversions where one is given."""
-    model, _, option = source.partition(";")
-    if option and not option.startswith("tokens="):
-        raise FairsiloError(
-            f"data.synthetic has the option {option!r}; after diffusion:MODEL only ;tokens=FOLDER may follow"
-        )
-    return model, Path(option.removeprefix("tokens=")) if option else None
-
-
-def _token_files(source: str, roster: Roster) -> dict[str, Path]:
-    """Domain -> the file that textual inversion left for its style; none where styles are put into words."""
-    folder = _options(source)[1]
-    if folder is None:
-        return {}
-    found = {}
-    for domain in sorted({silo.domain for silo in roster.silos}):
+def _token_files(generator: Generator, roster: Roster) -> dict[str, Path]:
+    """Domain -> the file that textual inversion left for its style."""
+    folder, found = generator.tokens, {}
+    for domain in sorted({silo.domain for silo in roster.silos}) if folder else ():
+        assert folder is not None
         file = folder / f"{domain}.safetensors"
         if not file.is_file():
             raise FairsiloError(f"{folder} has no textual inversion of the domain {domain!r}: {file.name}")

@@ -28,7 +28,16 @@ from fairsilo.models.registry import start_of
 from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.lock import locked
 from fairsilo.runs.running import BASELINE, Course, Page, conduct, refuse_others, start_folder, status_of
-from fairsilo.runs.setup import Objects, fingerprint, plan_of, read_experiment, resolved, server_data_of, synthetic_of
+from fairsilo.runs.setup import (
+    Objects,
+    fingerprint,
+    plan_of,
+    read_experiment,
+    resolved,
+    server_data_of,
+    synthetic_of,
+    words_of,
+)
 
 SITES, VERSIONS = "sites.json", "versions.json"  # of a run folder: silo -> site; site -> version of fairsilo
 LONGEST = 600.0  # seconds that a site may take to read its data
@@ -127,7 +136,7 @@ def _serve_one(
     plan = plan_of(experiment, who.roster)
     tested = {one.member.name: one.groups for one in found if one.member.test and one.member.name in who.found}
     groups = settle(folder, experiment.evaluate.columns, tested)
-    synthetic = synthetic_of(experiment, who.roster, folder)
+    synthetic = synthetic_of(experiment, who.roster, folder, words=lambda: words_of(experiment, who.roster, engine))
     start = start_of(plan.model) if isinstance(plan.model, str) else ""
     course = Course(
         plan,

@@ -21,6 +21,7 @@ from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.features import Encoded
 from fairsilo.engine.resident import Data, beside
+from fairsilo.engine.styles import STYLE, learn_style
 
 REMEMBERED = ("train", "share", "personalise")  # exchanges that change what a silo remembers
 
@@ -55,6 +56,8 @@ class Host:
     def answer(self, name: str, request: Request, memory: Memory) -> Answer:
         """One silo's answer. A silo that raises is a failure with its reason, and remembers nothing of the step."""
         plan = self.blueprint
+        if request.kind == STYLE:
+            return self._tried(lambda: Answer(learn_style(self.data[name], request.message)))
         tensors = on_device(request.message.tensors, self.model.parameters.device)  # off a wire they are on the CPU
         request = replace(request, message=Message(tensors, request.message.numbers))
         on_server_model = request.message.numbers.get("network") == "server" and self.server_model is not None
@@ -65,15 +68,22 @@ class Host:
             data = self.encoded.of(data)
         silo = plan.silo(model, data, request, memory, self.vaults.get(name))
         silo.measured, silo.recorder = self.measured, self.recorder
-        try:
+
+        def answered() -> Answer:
             with self.ambient(plan.seed, request.round, name, request.kind):
                 message = EXCHANGE[request.kind](silo)
+            keeps = request.kind in REMEMBERED
+            return Answer(message, silo.memory if keeps else None, silo.scratch.get(SAVED))
+
+        return self._tried(answered)
+
+    def _tried(self, answered: Callable[[], Answer]) -> Answer:
+        try:
+            return answered()
         except Exception as problem:
             if self.strict:
                 raise
             return Answer(Failure("error", reason_of(problem)))
-        keeps = request.kind in REMEMBERED
-        return Answer(message, silo.memory if keeps else None, silo.scratch.get(SAVED))
 
 
 def shared_splits(federation: Data) -> frozenset[tuple[str, str]]:

@@ -105,7 +105,7 @@ class Entry:
     def _style(method: Method) -> tuple[str, ...]:
         """What is sent only where synthetic images are made with it."""
         made = any(part.needs & {"synthetic-images", "server-data"} for part in method.parts)
-        return (f"with data.synthetic=diffusion:MODEL;tokens=FOLDER: {TOKEN}",) if made else ()
+        return (f"with data.synthetic=diffusion:MODEL and ;learn=STEPS or ;tokens=FOLDER: {TOKEN}",) if made else ()
 
     def _words(self) -> dict[str, None]:
         """What is sent under any settings, each thing once."""

@@ -14,6 +14,7 @@ from fairsilo.core.server import Server
 from fairsilo.core.silo import inputs_for
 from fairsilo.core.vectors import FlatModel
 from fairsilo.errors import FairsiloError
+from fairsilo.models.backbones import similarities
 from fairsilo.models.clip_networks import AdapterBank, mixed
 
 
@@ -98,9 +99,11 @@ class Infusion:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Adapters and the silos' models descend the mean over silos of `loss(silo, indices of images, its model)`.
 
-        Returns the server's vector and the silos' models.
+        Returns the server's vector and the silos' models. In the last round a note says what the images can teach.
         """
         assert self.server.network is not None
+        if self.server.round == self.server.rounds:
+            self.server.notes.append(teaching(self.readings(models)))
         names, copies = self.server.names, {}
         for name in names:
             copies[name] = copy = self.server.network()
@@ -120,6 +123,22 @@ class Infusion:
                         tutors[name].step()
                 learner.step()
         return self.flat.read(), {name: copy.read() for name, copy in copies.items()}
+
+    @torch.no_grad()
+    def readings(self, models: dict[str, Tensor]) -> dict[str, tuple[float, float]]:
+        """Silo -> the share of its synthetic images that CLIP by itself names right, and that the silo's model does."""
+        assert self.server.network is not None
+        found, copy = {}, self.server.network()
+        copy.eval()
+        for name in self.server.names:
+            images, labels = self.server.synthetic[name].take(range(len(self.server.synthetic[name])))
+            self.answers(name, torch.arange(1))  # so that CLIP has seen all of them
+            alone = similarities(self.bank.known[name], self.bank.get_buffer("texts"), self.bank.clip.scale)
+            copy.load(models[name])
+            taught = copy.forward(inputs_for(copy, images)).prediction
+            right = [(given.argmax(1).cpu() == labels.cpu()).double().mean() for given in (alone, taught)]
+            found[name] = (float(right[0]), float(right[1]))
+        return found
 
     def images(self, name: str) -> dict[str, Tensor]:
         """All synthetic images of a silo, with their labels."""
@@ -196,3 +215,11 @@ def divergence(one: Tensor, other: Tensor) -> Tensor:
     """KL(softmax(one) || softmax(other)) per sample; gradients reach both."""
     first, second = F.log_softmax(one, 1), F.log_softmax(other, 1)
     return (first.exp() * (first - second)).sum(1)
+
+
+def teaching(readings: dict[str, tuple[float, float]]) -> str:
+    """What readings come to, in a sentence; CLIP learns nothing from images that it reads better than its teachers."""
+    alone, taught = (100 * sum(pair[turn] for pair in readings.values()) / len(readings) for turn in (0, 1))
+    said = f"of the synthetic images CLIP by itself names {alone:.0f} % right, the silos' models {taught:.0f} %"
+    worse = [name for name, (one, other) in readings.items() if one >= other]
+    return said + (f": they cannot teach it the styles of {', '.join(worse)}" if worse else "")

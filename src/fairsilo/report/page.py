@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairsilo.analysis.attendance import attendance
 from fairsilo.analysis.chance import SHARES
 from fairsilo.analysis.groups import by_group
 from fairsilo.analysis.metrics import TAILS, VARIANCE, summarise
@@ -39,13 +38,14 @@ from fairsilo.report.examples import examples
 from fairsilo.report.figures.files import Drawn, figures_in
 from fairsilo.report.groups import groups
 from fairsilo.report.privacy import privacy
+from fairsilo.report.said import failures, sent
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
+from fairsilo.report.synthetic import synthetic
 from fairsilo.report.tables import GUESSED, squared
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.runs.examples import Examples, read_examples
 from fairsilo.runs.folder import RunFolder
-
-SHOWN = 200  # rows of the table of failures; the others are in rounds.jsonl
+from fairsilo.runs.sheets import Sheet, read_sheet
 
 
 def write_report(folder: Path) -> Path:
@@ -54,7 +54,7 @@ def write_report(folder: Path) -> Path:
     beside = folder / "baseline"
     baseline = read_run(beside, like=run) if beside.is_dir() and _holds_run(beside) else None
     raw = (folder / "config.yaml").read_text(encoding="utf-8") if (folder / "config.yaml").exists() else ""
-    shown = page(run, baseline, raw, figures_in(folder / "figures"), read_examples(folder))
+    shown = page(run, baseline, raw, figures_in(folder / "figures"), read_examples(folder), read_sheet(folder))
     return RunFolder(folder).write_text("report.html", shown)
 
 
@@ -111,14 +111,15 @@ def usable_row(row: Mapping[str, Any]) -> bool:
 Kept = tuple[Sequence[Examples], int]  # examples, and of how many silos there are none
 
 
-def _summary_of(
-    run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = (), kept: Kept = ((), 0)
-) -> Mapping[str, Any]:
-    return run.summary
-
-
-@in_its_unit(_summary_of)
-def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Drawn] = (), kept: Kept = ((), 0)) -> str:
+@in_its_unit(lambda run, *_, **__: run.summary)
+def page(
+    run: Run,
+    baseline: Run | None,
+    raw_config: str,
+    diagrams: Sequence[Drawn] = (),
+    kept: Kept = ((), 0),
+    sheet: Sheet | None = None,
+) -> str:
     """The whole document."""
     title = f"{run.method} against {baseline.method}" if baseline else run.method
     body = "".join(
@@ -131,6 +132,7 @@ def page(run: Run, baseline: Run | None, raw_config: str, diagrams: Sequence[Dra
             groups(run, baseline),
             classes(run),
             examples(*kept),
+            synthetic(sheet),
             weights(run),
             gap_section(run, baseline),
             diagnostics(diagrams),
@@ -434,53 +436,7 @@ def diagnostics(diagrams: Sequence[Drawn]) -> str:
     return section("diagnostics", "Diagnostics", paragraph(about), figures(drawn))
 
 
-# ----------------------------------------------------------------------------------------------------- 9 failures
-def failures(run: Run, baseline: Run | None) -> str:
-    found = [
-        (item.method, record["round"], failure)
-        for item, _ in pair(run, baseline)
-        for record in item.rounds
-        for failure in record.get("failures") or ()
-    ]
-    rows = [
-        f'<tr><th scope="row">{text(failure.get("silo", ""))}</th><td class="number">{text(number)}</td>'
-        f"<td>{text(failure.get('exchange', ''))}</td><td>{text(failure.get('kind', ''))}</td>"
-        f'<td class="long">{text(failure.get("detail", ""))}</td><td>{text(method)}</td></tr>\n'
-        for method, number, failure in found[:SHOWN]
-    ]
-    head = "".join(f'<th scope="col">{name}</th>' for name in ("silo", "round", "exchange", "kind", "detail", "method"))
-    none = "None: every silo that was asked gave a usable answer in every complete round."
-    listed_ = table(f"<tr>{head}</tr>", rows) if rows else paragraph(none)
-    more = paragraph(f"{len(found) - SHOWN} more are in rounds.jsonl.", "quiet") if len(found) > SHOWN else ""
-    who = attendance(run.info.get("roster") or {}, run.rounds, run.rows)
-    return section("failures", "Failures", panel(*who), listed_, more) + notes(run, baseline)
-
-
-def notes(run: Run, baseline: Run | None) -> str:
-    """What the methods noted, equal notes of several rounds together."""
-    found: dict[tuple[str, str], list[int]] = {}
-    for item, _ in pair(run, baseline):
-        for record in item.rounds:
-            for note in record.get("notes") or ():
-                found.setdefault((item.method, str(note)), []).append(int(record["round"]))
-    items = "".join(
-        f"<li>{text(f'{ranges(rounds).capitalize()}, {method}: {note}')}</li>"
-        for (method, note), rounds in found.items()
-    )
-    return section("notes", "Notes", f'<ul class="notes">{items}</ul>' if items else paragraph("No round has a note."))
-
-
-# -------------------------------------------------------------------------------------------------------- 10 sent
-def sent(run: Run, baseline: Run | None) -> str:
-    content = [paragraph("Every silo sends its model, its number of training samples and its results. Besides:")]
-    for item, _ in pair(run, baseline):
-        lines = [str(line) for line in item.info.get("method_sends") or ()]
-        content.append(f"<h3>{text(item.method)}</h3>\n")
-        items = "".join(f"<li>{text(line)}</li>" for line in lines)
-        content.append(f'<ul class="notes">{items}</ul>\n' if items else paragraph("Nothing else."))
-    return section("sent", "What was sent besides the model", *content)
-
-
+# -------------------------------------------------------------------------------------------------------- 10 footer
 def footer(run: Run, raw_config: str) -> str:
     pieces = [f"fairsilo {run.info.get('version', '')}".strip()]
     if run.info.get("started"):

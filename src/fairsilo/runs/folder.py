@@ -9,6 +9,7 @@ seen.safetensors  fingerprints of the samples trained on and validated with, for
 checkpoint/     server and silos after each of the last two checkpoints
 models/         global.safetensors, personal/last/SILO.safetensors and personal/best/SILO.safetensors (by validation)
 local/          each round's local models, where evaluate.keep_local asks for them
+synthetic.png   some of the synthetic images of every silo, where there are any
 synthetic/      what a diffusion model made in each silo's style; features/ past a limit, while the run goes on
 examples.safetensors  test images with true and predicted masks for the report, unless evaluate.examples=false
 summary.json, report.html

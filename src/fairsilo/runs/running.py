@@ -10,12 +10,14 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+from torch import Tensor
 
 from fairsilo import __version__, config
 from fairsilo.analysis.groups import by_group
@@ -56,7 +58,9 @@ from fairsilo.runs.setup import (
     server_data_of,
     sizes_of,
     synthetic_of,
+    words_of,
 )
+from fairsilo.runs.sheets import write_sheet
 from fairsilo.runs.trained import Trained
 
 Page = Callable[[Path], object]
@@ -185,7 +189,15 @@ def run_one(
     method = objects.method(experiment.method)
     if status.get("status") == "finished":
         return Result(folder, method.name, run_folder.read_json("summary.json"))
-    synthetic = synthetic_of(experiment, federation.roster, folder, shelf)
+    people = federation  # as they are, before anything is pooled or kept as features
+
+    def words() -> dict[str, Tensor]:
+        listener(Event("note", 0, experiment.train.rounds, text="silos learn the words for their styles"))
+        engine = engine_for(plan_of(experiment, people.roster, objects), people, folder)
+        with closing(engine):
+            return words_of(experiment, people.roster, engine)
+
+    synthetic = synthetic_of(experiment, federation.roster, folder, shelf, words)
     groups = groups_of(federation, experiment.evaluate.columns)  # before silos are pooled: as they were told apart
     short = too_few(federation.roster, experiment.data.synthetic_share, synthetic)
     if method.pools:
@@ -294,6 +306,7 @@ def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guar
         "started": status.get("started") or datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
     }
     run_folder.write_json("run.json", {"status": "running", **facts, "seconds": earlier})
+    write_sheet(folder, course.synthetic)
     listener(Event("method", 0, experiment.train.rounds, text=method.name))
     for note in filter(None, (course.features, *course.warnings, *course.notes)):
         listener(Event("note", 0, experiment.train.rounds, text=note))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from fairsilo import config
 from fairsilo import data as sources
@@ -26,9 +27,11 @@ from fairsilo.data.dataset import Dataset
 from fairsilo.data.datasets import about
 from fairsilo.data.federation import Federation, federate
 from fairsilo.data.newcomer import read_newcomer, relabelled
-from fairsilo.data.synthetic import check_synthetic, leaving, like, make_synthetic
+from fairsilo.data.synthetic import Words, check_synthetic, leaving, like, make_synthetic
+from fairsilo.engine.base import Engine
 from fairsilo.engine.blueprint import Blueprint, ModelMaker
 from fairsilo.engine.features import Shelf
+from fairsilo.engine.styles import ask_words
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods import catalogue
 from fairsilo.methods.text import method as method_of
@@ -128,18 +131,30 @@ def federation_of(experiment: Experiment, dataset: Dataset | None = None) -> Fed
 
 
 def synthetic_of(
-    experiment: Experiment, roster: Roster, folder: Path | None = None, shelf: Shelf | None = None
+    experiment: Experiment,
+    roster: Roster,
+    folder: Path | None = None,
+    shelf: Shelf | None = None,
+    words: Words | None = None,
 ) -> dict[str, Split]:
     """Silo -> labelled images in its style, from the generator that the settings name.
 
-    What takes long to make is kept in the run's folder, and on the shelf for the other runs of this process.
+    What takes long to make is kept in the run's folder, and on the shelf for the other runs of this process. `words`
+    is called where silos must learn the words for their styles first.
     """
     data = experiment.data
     if data.synthetic is None:
         return {}
     shared = None if shelf is None else shelf.found
     settings = (data.synthetic_share, data.synthetic_bad, data.seed)
-    return make_synthetic(data.synthetic, roster, *settings, folder and folder / "synthetic", shared)
+    place = folder and folder / "synthetic"
+    return make_synthetic(data.synthetic, roster, *settings, place, shared, words)
+
+
+def words_of(experiment: Experiment, roster: Roster, engine: Engine) -> dict[str, Tensor]:
+    """Silo -> the word that it learns for its style, on an engine that has the silos' images."""
+    source = (experiment.data.synthetic or "").partition(":")[2]
+    return ask_words(engine, source, roster, experiment.data.seed)
 
 
 def sends_of(experiment: Experiment, method: Method) -> tuple[str, ...]:
