@@ -21,6 +21,7 @@ from fairsilo.reproduction import checking, ledger, tables
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.reproduction.standing import Estimate, Standing, runs_of
 from fairsilo.reproduction.tables import read_table
+from fairsilo.runs.comparison import read_searched
 from test_report_page import check_well_formed
 
 TABLE = """
@@ -120,9 +121,13 @@ def test_the_ledger_has_every_run_once(folder: Path) -> None:
     assert ledger.append("some/table1", two) == 2
     assert ledger.append("some/table1", [*two, record("fedavg", 1, 0.9, settings={"lr": "2"})]) == 1
     assert [line["generalisation"] for line in ledger.read("some/table1")] == [0.1, 0.2, 0.9]
+    lost = record("fedavg", 2, 0.5) | {"failures": 1}
+    assert ledger.append("some/table1", [lost]) == ledger.append("some/table1", [record("fedavg", 2, 0.6)]) == 1
+    assert ledger.append("some/table1", [lost]) == 0  # one without failures stays
+    assert [line["generalisation"] for line in ledger.read("some/table1")] == [0.1, 0.2, 0.9, 0.6]
     with ledger.file_of("some/table1").open("a", encoding="utf-8") as stream:
         stream.write(json.dumps({"method": "fedprox", "error": "no memory"}) + "\n")
-    assert len(ledger.read("some/table1")) == 3
+    assert len(ledger.read("some/table1")) == 4
     assert Standing.of(read_table("some/table1")).state == "partly run"
 
 
@@ -137,10 +142,11 @@ def test_a_table_is_run_shown_and_recorded(folder: Path, tmp_path: Path) -> None
     assert "not run" in called()
     assert "0 of 1" in called("some/table1", "--show")
     given = ("some/table1", "engine.name=sequential", "--out", str(tmp_path / "run"), "--record", "--rows", "fedprox")
-    output = called(*given)
+    output = called(*given, "--lines", str(tmp_path / "lines.jsonl"))
     assert "1 runs are new in some-table1.jsonl" in output
     assert "differs from the paper: other images" in output
     (line,) = ledger.read("some/table1")
+    assert line == json.loads((tmp_path / "lines.jsonl").read_text(encoding="utf-8"))
     assert line["settings"] == {}  # where and how it ran is nobody's business
     assert line["rounding"] == {"precision": "float32", "channels_last": False, "convolutions": "kernels"}
     assert {silo["domain"] for silo in line["silos"].values()} >= {"street", "photo"}
@@ -172,6 +178,65 @@ def test_a_table_is_a_page_a_spreadsheet_and_latex(folder: Path, tmp_path: Path)
     latex = (tmp_path / "page" / "reproduced.tex").read_text("utf-8")
     assert r"fedprox & 47.0 & 55.0 & $+12.0 \pm 25.4$" in latex
     assert latex.count(r"\multicolumn{3}{c}") == 3
+
+
+# ---------------------------------------------------------------------------------------------------------- tuned alike
+SEARCHED = """
+methods: [fedavg, fedprox]
+seeds: [1]
+held_out_domains: [street]
+data: {name: glyphs}
+tuned: {street: {fedavg: fedavg @ lr=0.05, fedprox: fedprox(mu=0.1) @ lr=0.02}}
+"""
+
+
+def test_rows_that_were_searched_alike_are_a_second_column(folder: Path, tmp_path: Path) -> None:
+    plain = [record("fedavg", seed, 0.5) for seed in (0, 1)] + [record("fedprox", seed, 0.6) for seed in (0, 1)]
+    searched = [record("fedavg", seed, 0.7, tuned="fedavg @ lr=1") for seed in (1, 2)]
+    searched += [record("fedprox", seed, value, tuned="fedprox @ lr=2") for seed, value in ((1, 0.66), (2, 0.68))]
+    ledger.append("some/table1", [*plain, *searched])
+    assert len(ledger.read("some/table1")) == 8  # one with searched settings is another run
+    standing = Standing.of(read_table("some/table1"))
+    found = standing.rows[1].found["unseen"]
+    assert found.ours is not None
+    assert found.tuned is not None
+    assert found.tuned_gain is not None
+    assert (found.ours.mean, found.tuned.mean) == (pytest.approx(60), pytest.approx(67))
+    assert found.tuned_gain.mean == pytest.approx(-3)  # to the first row as searched, not as it is
+    assert standing.rows[1].runs == 2
+    assert "| 67.0 | -3.0 ± 12.7 |" in reproduced_markdown(standing)
+    html = write_reproduced(standing, tmp_path / "page").read_text("utf-8")
+    check_well_formed(html)
+    assert "minus fedavg, tuned alike (95 %)" in html
+    latex = (tmp_path / "page" / "reproduced.tex").read_text("utf-8")
+    assert latex.count(r"\multicolumn{4}{c}") == 3
+    assert r"$+10.0 \pm 0.0$ & 67.0" in latex
+    assert not Standing.of(read_table("some/table1"), plain).searched
+    assert "tuned alike" not in reproduced_markdown(Standing.of(read_table("some/table1"), plain))
+
+
+def test_a_table_is_run_with_what_a_search_chose(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "search").mkdir()
+    (tmp_path / "search" / "tuned.yaml").write_text(SEARCHED, encoding="utf-8")
+    given = ["reproduce", "some/table1", "--tuned", str(tmp_path / "search"), "engine.name=sequential", "--record"]
+    found = CliRunner().invoke(app, [*given, "--out", str(tmp_path / "run"), "--json"], catch_exceptions=False)
+    assert found.exit_code == 0
+    shown = json.loads(found.output[found.output.index("{") :])
+    assert shown["rows"][0]["unseen"]["ours"] is None
+    assert shown["rows"][0]["unseen"]["tuned"] > 0
+    lines = ledger.read("some/table1")
+    assert [(line["tuned"], line["seed"]) for line in lines] == [
+        ("fedavg @ lr=0.05", 1), ("fedprox(mu=0.1) @ lr=0.02", 1)
+    ]  # fmt: skip
+    (tmp_path / "search" / "tuned.yaml").write_text(
+        SEARCHED.replace(", fedprox: fedprox(mu=0.1) @ lr=0.02", ""), "utf-8"
+    )
+    for file, said in (
+        (tmp_path / "search", "has no settings of 'fedprox' with street held out"),
+        (folder / "some" / "table1.yaml", "is no file of `fairsilo tune`"),
+    ):
+        with pytest.raises(FairsiloError, match=said):
+            read_searched(file, ["fedavg", "fedprox"])
 
 
 def place(chart: str, name: str) -> float:

@@ -318,7 +318,11 @@ def test_nothing_to_judge_by_is_refused(people: Federation, tmp_path: Path) -> N
                     for one in people.silos),
     )  # fmt: skip
     with pytest.raises(FairsiloError, match="no silo has validation samples"):
-        tuned(tmp_path, bare)
+        tuned(tmp_path / "t", bare)
+    for wrong in ({"by": "best"}, {"evaluate": {"selection": "oracle"}}, {"methods": ["fedavg", "fedproxx"]}):
+        with pytest.raises(FairsiloError):
+            tuned(tmp_path / "t", people, **wrong)
+    assert not (tmp_path / "t").exists()  # the right command is not kept from running there
 
 
 # ---------------------------------------------------------------------------------------------------------- afterwards
@@ -357,6 +361,10 @@ def test_a_time_is_read() -> None:
 def test_the_command_line_searches_and_its_file_is_compared(tmp_path: Path, capsys: Any) -> None:
     out, fast = tmp_path / "t", ["rounds=1", "epochs=1", "engine.name=sequential"]
     asked = ["tune", "fedavg", "fedprox", *fast, "--trials", "2", "--held-out", "scan,sketch", "-o", str(out)]
+    for more, said in ((["-c", "file.yaml"], "--config and --table both say"), ([], "no table is called 'some/table'")):
+        code, _, err = call(capsys, "tune", "--table", "some/table", *more)
+        assert code == 2
+        assert said in err
     code, text, err = call(capsys, *asked)
     assert (code, err) == (0, "")
     assert f"fairsilo compare -c {out / 'tuned.yaml'}" in text.replace("\n", "")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +13,7 @@ from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, console, say, show, show_json
 from fairsilo.cli.running import OutFolder
 from fairsilo.errors import FairsiloError
-from fairsilo.runs.comparison import is_setting, read_comparison_file
+from fairsilo.runs.comparison import is_setting, read_comparison_file, read_searched
 
 
 def reproduce(
@@ -32,6 +34,13 @@ def reproduce(
         bool, typer.Option("--show", help="run nothing; show what the ledger has, with --out as a page too")
     ] = False,
     record: Annotated[bool, typer.Option("--record", help="put the runs into the ledger of this checkout")] = False,
+    tuned: Annotated[
+        Path | None,
+        typer.Option(
+            help="folder of `fairsilo tune --table`: run with what it chose, a second column beside the first"
+        ),
+    ] = None,
+    lines: Annotated[Path | None, typer.Option(help="write the runs into this file, as lines of a ledger")] = None,
     check: Annotated[
         bool, typer.Option("--check", help="run a few small rows again and hold them against the ledger")
     ] = False,
@@ -66,14 +75,19 @@ def reproduce(
         standing = Standing.of(table)
     else:
         chosen = tuple(text.strip() for text in rows.split(";")) if rows else ()
-        records = _run(table, given, chosen, seeds, held_out, as_json, {"out": out, "jobs": jobs, "cluster": cluster})
+        places = {"out": out or (_folder(table, "tuned") if tuned else None), "jobs": jobs, "cluster": cluster}
+        records = _run(table, given, chosen, seeds, held_out, as_json, places, tuned)
+        if lines:
+            lines.write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
         if record:
             from fairsilo.reproduction.ledger import append, file_of
 
             say(f"{append(table.name, records)} runs are new in {file_of(table.name).name}")
-        standing = Standing.of(table, [{**one, "settings": {}} for one in records])
+        alike = tuned and not any(one["settings"] for one in records)  # else they are of another experiment
+        before = [one for one in runs_of(table) if not one.get("tuned")] if alike else []
+        standing = Standing.of(table, [*before, *({**one, "settings": {}} for one in records)])
     own = (f"with settings of your own: {', '.join(given)}",) if given and not show_only else ()
-    folder = out if show_only else out or _folder(table)
+    folder = out if show_only else out or _folder(table, "tuned" if tuned else "")
     page = write_reproduced(standing, folder, own) if folder else None
     if as_json:
         show_json(_plain(standing))
@@ -117,6 +131,7 @@ def _run(
     held_out: str | None,
     quiet: bool,
     options: dict[str, Any],
+    tuned: Path | None = None,
 ) -> list[Any]:
     """The table's comparison, or some of it; returns the lines that the ledger would have of its runs."""
     asked = read_comparison_file(table.file, given, seeds=seeds, held_out=held_out)
@@ -128,26 +143,35 @@ def _run(
     for row in rows:
         if row not in asked.methods:
             raise FairsiloError(f"{table.name} has no row {row!r}; it has: {'; '.join(asked.methods)}")
+    if tuned:
+        found = read_searched(tuned, rows or asked.methods)
+        domains = asked.held_out if held_out else found.held_out  # those that were searched
+        asked = replace(asked, tuned=found.tuned, held_out=domains, seeds=asked.seeds if seeds else found.seeds)
     options["out"] = options["out"] or _folder(table)
     elsewhere = options["jobs"] > 1 or options["cluster"] is not None
     following = GridListener(console, quiet=quiet) if elsewhere else ProgressListener(console, quiet=quiet)
     with interruptible("the same command goes on from the last complete round"), following as listener:
-        found = api.compare(
+        made = api.compare(
             rows or asked.methods,
             experiment=asked.experiment,
             seeds=asked.seeds,
             held_out=asked.held_out,
             listener=listener,
             planned=following.begin if isinstance(following, GridListener) else None,
+            tuned=asked.tuned,
             **options,
         )
-    return [record_of(cell, found.folder / cell["folder"], given) for cell in found.cells]
+    text = {(domain, name): row for domain, rows in asked.tuned.items() for name, row in rows.items()}
+    return [
+        record_of(cell, made.folder / cell["folder"], given, text.get((cell["held_out"], cell["method"]), ""))
+        for cell in made.cells
+    ]
 
 
-def _folder(table: Any) -> Path:
+def _folder(table: Any, kind: str = "") -> Path:
     from fairsilo.runs.running import slug
 
-    return Path("runs") / slug(f"reproduce-{table.name}")
+    return Path("runs") / slug(f"reproduce-{table.name}{kind and f'-{kind}'}")
 
 
 def _listed(standing: Any) -> dict[str, Any]:
@@ -171,6 +195,9 @@ def _plain(standing: Any) -> dict[str, Any]:
                         "paper": found.paper,
                         "gain": found.gain and {"mean": found.gain.mean, "margin": found.gain.margin},
                         "paper_gain": found.paper_gain,
+                        "tuned": found.tuned and found.tuned.mean,
+                        "tuned_gain": found.tuned_gain
+                        and {"mean": found.tuned_gain.mean, "margin": found.tuned_gain.margin},
                     }
                     for measure, found in row.found.items()
                 },

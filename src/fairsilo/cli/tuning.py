@@ -24,6 +24,9 @@ def tune(
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="a YAML file as for compare: settings, methods, domains")
     ] = None,
+    table: Annotated[
+        str | None, typer.Option(help="of a paper, as `fairsilo reproduce` lists them: its methods and settings")
+    ] = None,
     trials: Annotated[int, typer.Option(min=1, help="of every method, for every held-out domain")] = 20,
     budget: Annotated[
         str | None, typer.Option(help="begin no trial after this time, such as 2h or 90m; all methods take turns")
@@ -48,6 +51,12 @@ def tune(
     names = [text for text in arguments or () if not is_setting(text)]
     given = [text for text in arguments or () if is_setting(text)]
     seconds = None if budget is None else seconds_in(budget)
+    if table is not None:
+        from fairsilo.reproduction.tables import read_table
+
+        if config is not None:
+            raise FairsiloError("--config and --table both say what is searched; give one of them")
+        config = read_table(table).file
     asked = read_comparison_file(config, given, methods=names, held_out=held_out)
     from fairsilo import api
     from fairsilo.cli.progress import ProgressListener
@@ -78,7 +87,8 @@ def tune(
         if count < trials:
             say(f"{domain} held out: the budget was enough for {count} trials of every method")
     say(f"page: {found.folder / PAGE}")
-    say(f"now, with other seeds and on test data: fairsilo compare -c {found.folder / CHOSEN}")
+    after = f"compare -c {found.folder / CHOSEN}" if table is None else f"reproduce {table} --tuned {found.folder}"
+    say(f"now, with other seeds and on test data: fairsilo {after}")
 
 
 def seconds_in(text: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rich.markup import escape
 from rich.table import Table as Drawn
@@ -39,20 +40,48 @@ def judged(found: Found) -> str:
     return {None: "", True: " (as the paper)", False: " (not as the paper)"}[found.same_way]
 
 
-def cells(row: Row) -> list[list[str]]:
-    """Of each measure: our number, the paper's, our difference to the first row, the paper's."""
+class Cells(NamedTuple):
+    """Of one measure of a row: our number, the paper's, the differences to the first row, and ours tuned alike."""
+
+    ours: str
+    paper: str
+    gain: str
+    paper_gain: str
+    tuned: str
+    tuned_gain: str
+
+    def shown(self, standing: Standing) -> list[str]:
+        """Without the paper's where it has no numbers, and without those tuned alike where nobody searched."""
+        paper, searched = bool(standing.table.numbers), standing.searched
+        beside = [self.tuned, self.tuned_gain] if searched else []
+        return [self.ours, *([self.paper] if paper else []), self.gain, *([self.paper_gain] if paper else []), *beside]
+
+
+def titles(standing: Standing) -> list[str]:
+    """Of the columns that `Cells.shown` has for each measure."""
+    found, first = [], f"minus {standing.rows[0].method}"
+    for name in standing.table.measures:
+        title = MEASURES[name].title
+        whole = Cells(title, "the paper", f"{first} (95 %)", "the paper", "tuned alike", f"{first}, tuned alike (95 %)")
+        found += whole.shown(standing)
+    return found
+
+
+def cells(row: Row) -> list[Cells]:
+    """Of each measure."""
     texts = []
     for name, found in row.found.items():
         places = MEASURES[name].decimals
         ours, paper = estimated(found.ours, places), number(found.paper, places)
         gain, wanted = estimated(found.gain, places, sign=True), number(found.paper_gain, places, sign=True)
-        texts.append([ours, paper, gain + judged(found), wanted])
+        tuned, led = estimated(found.tuned, places), estimated(found.tuned_gain, places, sign=True)
+        texts.append(Cells(ours, paper, gain + judged(found), wanted, tuned, led))
     return texts
 
 
 def shown(row: Row) -> bool:
     """Whether there is anything to show of a row: runs, or numbers of the paper."""
-    return bool(row.runs) or any(found.paper is not None for found in row.found.values())
+    return bool(row.runs) or any(found.paper is not None or found.tuned for found in row.found.values())
 
 
 def reproduced_table(standing: Standing) -> Drawn:
@@ -63,12 +92,13 @@ def reproduced_table(standing: Standing) -> Drawn:
     first = escape(standing.rows[0].method)
     for name in standing.table.measures:
         for title in (f"{MEASURES[name].title}: ours", f"minus {first}: ours (95 %)"):
-            table.add_column(_over(title, "the paper", standing), justify="right")
+            table.add_column(_over(title, "the paper", "tuned alike", standing), justify="right")
     left = [row.method for row in standing.rows if not shown(row)]
     for row in filter(shown, standing.rows):
         texts = []
-        for ours, paper, gain, wanted in cells(row):
-            texts += [_over(ours, paper, standing), _over(gain, wanted, standing)]
+        for one in cells(row):
+            texts += [_over(one.ours, one.paper, one.tuned, standing)]
+            texts += [_over(one.gain, one.paper_gain, one.tuned_gain, standing)]
         table.add_row(escape(row.method), f"{row.runs} of {row.wanted}", *texts)
     if left:
         table.caption = f"not run: {escape('; '.join(left))}"
@@ -76,21 +106,20 @@ def reproduced_table(standing: Standing) -> Drawn:
     return table
 
 
-def _over(ours: str, paper: str, standing: Standing) -> str:
-    """Ours above the paper's, where the paper has numbers."""
-    return f"{ours}\n[dim]{paper}[/dim]" if standing.table.numbers else ours
+def _over(ours: str, paper: str, tuned: str, standing: Standing) -> str:
+    """Ours above the paper's, where the paper has numbers, and above ours tuned alike, where there are such."""
+    below = [f"[dim]{paper}[/dim]"] if standing.table.numbers else []
+    below += [tuned] if standing.searched else []
+    return "\n".join([ours, *below])
 
 
 def reproduced_markdown(standing: Standing) -> str:
     """The same as Markdown."""
-    told = slice(None) if standing.table.numbers else slice(0, None, 2)  # without the paper's
-    head = ["method", "runs"]
-    for name in standing.table.measures:
-        head += [MEASURES[name].title, "the paper", f"minus {standing.rows[0].method} (95 %)", "the paper"][told]
+    head = ["method", "runs", *titles(standing)]
     lines = [head, ["---"] * len(head)]
     for row in standing.rows:
         if row.runs:
-            numbers = (text for some in cells(row) for text in some[told])
+            numbers = (text for one in cells(row) for text in one.shown(standing))
             lines.append([row.method, f"{row.runs} of {row.wanted}", *numbers])
     return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
 
@@ -123,7 +152,7 @@ def ledger_page(standings: Sequence[Standing], records: Mapping[str, Sequence[Re
 
 def _made(lines: Sequence[Record]) -> list[str]:
     """Seeds, rounding, when and from which code the runs are; settings other than the table's are told apart."""
-    other = sum(bool(line.get("settings")) for line in lines)
+    other, searched = (sum(bool(line.get(key)) for line in lines) for key in ("settings", "tuned"))
     kinds = {f"{line['rounding']['precision']}" for line in lines}
     hours = sum(line["seconds"] or 0 for line in lines) / 3600
     dates = sorted({line["date"] for line in lines if "date" in line})
@@ -135,6 +164,7 @@ def _made(lines: Sequence[Record]) -> list[str]:
     ]
     said += [f"from {dates[0]} to {dates[-1]}"] if dates else []
     said += [f"{other} with other settings, not in the table"] if other else []
+    said += [f"{searched} tuned alike"] if searched else []
     said += [f"{failed} in which a silo failed in some round"] if failed else []
     return [f"{'; '.join(said)}."]
 

@@ -9,7 +9,7 @@ from fairsilo.report.blocks import cells as numbers
 from fairsilo.report.blocks import document, figure, figures, heads, panel, paragraph, section, table
 from fairsilo.report.charts import text
 from fairsilo.report.forest import Effect, forest_chart
-from fairsilo.report.reproduced import NOTHING, cells, number, shown
+from fairsilo.report.reproduced import NOTHING, cells, estimated, number, shown, titles
 from fairsilo.report.spreadsheet import csv_text
 from fairsilo.report.tables import escaped_latex
 from fairsilo.reproduction.measures import MEASURES
@@ -67,22 +67,17 @@ def forests(standing: Standing) -> str:
 
 
 def rows(standing: Standing) -> str:
-    told = slice(None) if standing.table.numbers else slice(0, None, 2)  # without the paper's
-    columns = ["runs"]
-    for name in standing.table.measures:
-        columns += [MEASURES[name].title, "the paper", f"minus {standing.rows[0].method}", "the paper"][told]
-    lines = [
-        f'<tr><th scope="row">{text(row.method)}</th>'
-        f"{numbers([f'{row.runs} of {row.wanted}', *(one for some in cells(row) for one in some[told])])}</tr>\n"
-        for row in standing.rows
-        if shown(row)
-    ]
+    columns, lines = ["runs", *titles(standing)], []
+    for row in filter(shown, standing.rows):
+        found = [f"{row.runs} of {row.wanted}", *(one for some in cells(row) for one in some.shown(standing))]
+        lines.append(f'<tr><th scope="row">{text(row.method)}</th>{numbers(found)}</tr>\n')
     return table(f'<tr><th scope="col">method</th>{heads(columns)}</tr>', lines)
 
 
 def as_csv(standing: Standing) -> str:
     """Unrounded, a line for each row and measure."""
     columns = ["method", "measure", "runs", "wanted", "ours", "paper", "gain", "margin", "paper_gain"]
+    columns += ["tuned", "tuned_gain", "tuned_margin"]
     lines = [
         {
             "method": row.method,
@@ -94,6 +89,9 @@ def as_csv(standing: Standing) -> str:
             "gain": one.gain and one.gain.mean,
             "margin": one.gain and one.gain.margin,
             "paper_gain": one.paper_gain,
+            "tuned": one.tuned and one.tuned.mean,
+            "tuned_gain": one.tuned_gain and one.tuned_gain.mean,
+            "tuned_margin": one.tuned_gain and one.tuned_gain.margin,
         }
         for row in standing.rows
         for name, one in row.found.items()
@@ -104,15 +102,16 @@ def as_csv(standing: Standing) -> str:
 
 def as_latex(standing: Standing) -> str:
     """A booktabs table: our number, the paper's, and our difference to the first row with its interval."""
-    names = standing.table.measures
-    groups = " & ".join(rf"\multicolumn{{3}}{{c}}{{{escaped_latex(MEASURES[name].title)}}}" for name in names)
+    names, searched = standing.table.measures, standing.searched
+    wide = 4 if searched else 3
+    groups = " & ".join(rf"\multicolumn{{{wide}}}{{c}}{{{escaped_latex(MEASURES[name].title)}}}" for name in names)
     lines = [
         f"% {standing.table.name}: {standing.table.of}",
         f"% difference to {standing.rows[0].method}, paired, with its 95 % interval",
-        rf"\begin{{tabular}}{{l{'rrr' * len(names)}}}",
+        rf"\begin{{tabular}}{{l{'r' * wide * len(names)}}}",
         r"\toprule",
         rf" & {groups} \\",
-        "Method" + " & ours & paper & difference" * len(names) + r" \\",
+        "Method" + f" & ours & paper & difference{' & tuned alike' if searched else ''}" * len(names) + r" \\",
         r"\midrule",
     ]
     for row in filter(shown, standing.rows):
@@ -123,5 +122,6 @@ def as_latex(standing: Standing) -> str:
             margin = "" if one.gain is None or one.gain.margin is None else rf" \pm {one.gain.margin:.{places}f}"
             ours = number(one.ours and one.ours.mean, places)
             texts += [ours, number(one.paper, places), f"${gain}{margin}$" if one.gain else gain]
+            texts += [estimated(one.tuned, places)] if searched else []
         lines.append(f"{escaped_latex(row.method)} & {' & '.join(texts)} \\\\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])

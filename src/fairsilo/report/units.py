@@ -79,7 +79,7 @@ def shown_in(metric: str, share: bool | None = None) -> Iterator[None]:
         _unit.reset(token)
 
 
-def in_its_unit(summary_of: Callable[P, Mapping[str, Any]]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def in_its_unit(summary_of: Callable[..., Mapping[str, Any]]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """A decorator: what the function writes is in the unit of the metric that the summary among its arguments has."""
 
     def decorated(write: Callable[P, R]) -> Callable[P, R]:

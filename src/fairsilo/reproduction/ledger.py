@@ -34,22 +34,26 @@ def read(name: str) -> list[Record]:
 
 def key(record: Record) -> tuple[object, ...]:
     """What tells runs of one table apart."""
-    settings = record.get("settings") or {}
-    return record["method"], record["held_out"], record["seed"], *sorted(map(str, settings.items()))
+    settings, tuned = record.get("settings") or {}, ("tuned",) if record.get("tuned") else ()
+    return record["method"], record["held_out"], record["seed"], *sorted(map(str, settings.items())), *tuned
 
 
 def append(name: str, records: Iterable[Record]) -> int:
-    """Add runs that the ledger does not have; returns how many."""
-    known = {key(record) for record in read(name)}
-    new = [record for record in records if key(record) not in known]
+    """Add runs that the ledger does not have, or has with silos that failed; returns how many."""
+    known = {key(record): record for record in read(name)}
+    new = {
+        key(record): record
+        for record in records
+        if key(record) not in known or (known[key(record)].get("failures") and not record.get("failures"))
+    }
     if new:
         RESULTS.mkdir(parents=True, exist_ok=True)
-        with file_of(name).open("a", encoding="utf-8") as stream:
-            stream.writelines(json.dumps(record) + "\n" for record in new)
+        text = "".join(json.dumps(record) + "\n" for record in (known | new).values())
+        file_of(name).write_text(text, encoding="utf-8")
     return len(new)
 
 
-def record_of(cell: Mapping[str, Any], folder: Path, given: Iterable[str] = ()) -> Record:
+def record_of(cell: Mapping[str, Any], folder: Path, given: Iterable[str] = (), tuned: str = "") -> Record:
     """A finished cell of a comparison as a line.
 
     Args:
@@ -57,6 +61,7 @@ def record_of(cell: Mapping[str, Any], folder: Path, given: Iterable[str] = ()) 
         folder: Of its run.
         given: Settings as key=value that are not the table's. Those that say where data lie, and how a machine runs,
             are left out; what changes rounding is kept by itself.
+        tuned: The method with the settings that a search chose for it, where one did.
     """
     summary = cell["summary"]
     rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -81,7 +86,7 @@ def record_of(cell: Mapping[str, Any], folder: Path, given: Iterable[str] = ()) 
         "silos": {one["silo"]: {what: one[what] for what in KEPT} for one in summary["silos"]},
         "failures": sum(len(one.get("failures") or ()) for one in rounds),
     }
-    shortened: Record = _shortened(found)
+    shortened: Record = _shortened(found | ({"tuned": tuned} if tuned else {}))
     return shortened
 
 

@@ -44,12 +44,16 @@ class Found:
         paper: The paper's number.
         gain: Ours minus the first row's, paired by held-out domain and seed.
         paper_gain: The paper's difference.
+        tuned: Ours where every row had the same search for its settings.
+        tuned_gain: That minus the first row's, which was searched too.
     """
 
     ours: Estimate | None
     paper: float | None
     gain: Estimate | None
     paper_gain: float | None
+    tuned: Estimate | None = None
+    tuned_gain: Estimate | None = None
 
     @property
     def same_way(self) -> bool | None:
@@ -81,8 +85,14 @@ class Standing:
     def of(cls, table: Table, records: Sequence[Record] | None = None) -> Standing:
         """With these runs, or with those of the ledger."""
         asked = table.comparison
-        plain = [record for record in (runs_of(table) if records is None else records) if not record.get("settings")]
-        by_method = {method: _cells(plain, method) for method in asked.methods}
+        given = [record for record in (runs_of(table) if records is None else records) if not record.get("settings")]
+        by_method, searched = (
+            {
+                method: _cells([one for one in given if bool(one.get("tuned")) == tuned], method)
+                for method in asked.methods
+            }
+            for tuned in (False, True)
+        )
         seen = {held_out for cells in by_method.values() for held_out, _ in cells}
         named = len(asked.held_out) if isinstance(asked.held_out, tuple) else 1
         wanted = len(asked.seeds) * max(len(seen), named)  # `all` is as many as the data have domains
@@ -93,11 +103,16 @@ class Standing:
                 len(cells),
                 wanted,
                 tuple(sorted({seed for _, seed in cells})),
-                {name: _found(table, name, method, first, by_method) for name in table.measures},
+                {name: _found(table, name, method, first, by_method, searched) for name in table.measures},
             )
             for method, cells in by_method.items()
         )
         return cls(table, rows)
+
+    @property
+    def searched(self) -> bool:
+        """Whether there are runs with settings that were searched, alike for all rows."""
+        return any(found.tuned for row in self.rows for found in row.found.values())
 
     @property
     def state(self) -> str:
@@ -128,14 +143,26 @@ def _values(cells: Cells, measure: str) -> dict[tuple[str, int], float]:
     return {place: value for place, value in found.items() if value is not None}
 
 
-def _found(table: Table, measure: str, method: str, first: str, by_method: Mapping[str, Cells]) -> Found:
+ByMethod = Mapping[str, Cells]
+
+
+def _found(table: Table, measure: str, method: str, first: str, plain: ByMethod, searched: ByMethod) -> Found:
+    paper, of_first = table.paper(method, measure), table.paper(first, measure)
+    ours, gain = _beside(measure, method, first, plain)
+    tuned, tuned_gain = _beside(measure, method, first, searched)
+    return Found(
+        ours=ours,
+        paper=paper,
+        gain=gain,
+        paper_gain=None if paper is None or of_first is None or method == first else paper - of_first,
+        tuned=tuned,
+        tuned_gain=tuned_gain,
+    )
+
+
+def _beside(measure: str, method: str, first: str, by_method: ByMethod) -> tuple[Estimate | None, Estimate | None]:
+    """The mean of a row, and its difference to the first one, paired."""
     own, base = (_values(by_method[name], measure) for name in (method, first))
     whole = Estimate.of(list(own.values()))
     paired = [own[place] - base[place] for place in sorted(own) if place in base]
-    paper, of_first = table.paper(method, measure), table.paper(first, measure)
-    return Found(
-        ours=whole and whole._replace(margin=None),
-        paper=paper,
-        gain=Estimate.of(paired) if method != first else None,
-        paper_gain=None if paper is None or of_first is None or method == first else paper - of_first,
-    )
+    return whole and whole._replace(margin=None), Estimate.of(paired) if method != first else None

@@ -101,6 +101,24 @@ def read_comparison_file(
     return ComparisonFile(base, named, numbers, domains, grid, _tuned(content.get("tuned"), named))
 
 
+def read_searched(path: Path, methods: Sequence[str]) -> ComparisonFile:
+    """What `fairsilo tune` chose for these methods: its folder, or the file in it.
+
+    Raises:
+        FairsiloError: It chose nothing, or nothing for one of the methods.
+    """
+    file = path / "tuned.yaml" if path.is_dir() else path
+    found = read_comparison_file(file)
+    if not found.tuned:
+        raise FairsiloError(f"{file} is no file of `fairsilo tune`: it has no settings that were searched")
+    for domain, rows in found.tuned.items():
+        for name in methods:
+            if name not in rows:
+                raise FairsiloError(f"{file} has no settings of {name!r} with {domain} held out; search all rows alike")
+    chosen = {domain: {name: rows[name] for name in methods} for domain, rows in found.tuned.items()}
+    return dataclasses.replace(found, methods=tuple(methods), tuned=chosen)
+
+
 def _refuse_unknown(content: Mapping[Any, Any]) -> None:
     groups = {item.name for item in dataclasses.fields(Experiment)}
     known = {*known_keys(), *groups, *KEYS}

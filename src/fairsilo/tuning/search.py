@@ -29,7 +29,7 @@ from fairsilo.runs.running import slug
 from fairsilo.runs.setup import Objects, dataset_of, plan_of, resolved
 from fairsilo.tuning.judging import Judge
 from fairsilo.tuning.space import Asked, Space
-from fairsilo.tuning.studies import SAMPLERS, Place, Study
+from fairsilo.tuning.studies import SAMPLERS, Place, Study, optuna
 from fairsilo.tuning.trials import Ended, Job, as_facts, attempt, attempt_alone, training_only
 
 RESULT, CHOSEN = "tuning.json", "tuned.yaml"
@@ -116,20 +116,27 @@ def tune(
             raise FairsiloError(
                 f"{name} has no name outside this program; give the method as package:name to search it"
             )
-    folder = out or Path("runs") / slug("tune-" + "-".join(names))[:80]
-    folder.mkdir(parents=True, exist_ok=True)
+    optuna()
     dataset = None if objects.federation else dataset_of(base.data)
     domains = domains_of(base, held_out, dataset, objects)
+    folder = out or Path("runs") / slug("tune-" + "-".join(names))[:80]
+
+    def search_of(domain: str) -> _Search:
+        federation, here = prepared(base, names, domain, dataset, objects)
+        return _Search(folder, here, federation, objects, options, guarded(listener))
+
+    for domain in domains:
+        search_of(domain).check(names)  # nothing is written where something cannot be searched
+    folder.mkdir(parents=True, exist_ok=True)
     ends = None if options.budget is None else time.monotonic() + options.budget
     found, counted = {}, {}
     with locked(folder):
         _keep_settings(folder, base, options)
         for place, domain in enumerate(domains):
-            federation, here = prepared(base, names, domain, dataset, objects)
-            search = _Search(folder, here, federation, objects, options, guarded(listener))
+            search = search_of(domain)
             left = None if ends is None else ends - (ends - time.monotonic()) * (1 - 1 / (len(domains) - place))
-            named = here.data.held_out or "-"
-            found[named], counted[named] = search.run(names, left)
+            found[search.domain], counted[search.domain] = search.run(names, left)
+        here = search.here
         settings = config.as_dict(dataclasses.replace(here, data=dataclasses.replace(here.data, held_out=None)))
         tuning = Tuning(folder, tuple(names), found, counted, settings)
         RunFolder(folder).write_json(RESULT, tuning.as_dict())
@@ -182,6 +189,11 @@ class _Search:
         if not count:
             raise FairsiloError("the budget ended before every method had one trial; the same command goes on")
         return {name: self._found(studies[name], trials[:count]) for name, trials in ended.items()}, count
+
+    def check(self, names: Sequence[str]) -> None:
+        """Refuse what cannot be run or judged."""
+        for name in names:
+            self._judge(checked_row(self.here, name, self.federation, self.objects))
 
     @property
     def domain(self) -> str:

@@ -1,0 +1,133 @@
+"""Fills the ledger: runs that tables lack, several side by side on one machine, for as long as there is time.
+
+    PYTHONPATH=src python benchmarks/rows.py fedheal/table2-digits grace/table1-lung engine.preset=fast \
+        --jobs 6 --minutes 20 --out lines.jsonl
+
+Tables in the order given, in each the first seed of all rows before the second. A run is one `fairsilo reproduce` in a
+process of its own; what is not finished in time is stopped. OUT gets a line for every finished run as soon as it is
+there; `python benchmarks/rows.py --merge lines.jsonl` puts them into this checkout's ledger.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairsilo.reproduction import ledger
+from fairsilo.reproduction.standing import runs_of
+from fairsilo.reproduction.tables import read_table
+from fairsilo.runs.compare import domains_of
+from fairsilo.runs.comparison import is_setting, read_comparison_file
+from fairsilo.runs.setup import Objects, dataset_of
+
+
+@dataclass(frozen=True)
+class Cell:
+    table: str
+    row: str
+    held_out: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.table}, {self.row}, {self.held_out}, seed {self.seed}"
+
+
+def missing(name: str, given: list[str], rows: list[str], seeds: str | None) -> Iterator[Cell]:
+    """What a table lacks; runs in which a silo failed count as missing."""
+    table = read_table(name)
+    asked = read_comparison_file(table.file, given, seeds=seeds)
+    domains = domains_of(asked.experiment, asked.held_out, dataset_of(asked.experiment.data), Objects())
+    plain = [one for one in runs_of(table) if not any(one.get(key) for key in ("failures", "settings", "tuned"))]
+    there = {(one["method"], one["held_out"], one["seed"]) for one in plain}
+    for seed, row, domain in itertools.product(asked.seeds, asked.methods, domains):
+        if (row, domain, seed) not in there and (not rows or row in rows):
+            yield Cell(name, row, domain, seed)
+
+
+def made(cell: Cell, given: list[str], folder: Path, ends: float) -> str:
+    """Run one; returns the line of its ledger, or nothing where it was not finished."""
+    out = folder / str(abs(hash(cell)))
+    command = [sys.executable, "-m", "fairsilo.cli", "reproduce", cell.table, *given, "--rows", cell.row]
+    command += ["--seeds", str(cell.seed), "--held-out", cell.held_out, "--out", str(out), "--lines", str(out) + ".l"]
+    with Path(f"{out}.log").open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        try:
+            code = process.wait(max(ends - time.monotonic(), 1))
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            return ""
+    if code:
+        print(f"{cell}: ended with {code}\n{Path(f'{out}.log').read_text(encoding='utf-8')[-1500:]}", flush=True)
+        return ""
+    return Path(f"{out}.l").read_text(encoding="utf-8").strip()
+
+
+def fill(cells: list[Cell], given: list[str], jobs: int, minutes: float, out: Path, commit: str) -> None:
+    ends, waiting, lock = time.monotonic() + 60 * minutes, iter(cells), threading.Lock()
+
+    def work(folder: Path) -> None:
+        while time.monotonic() < ends:
+            with lock:
+                cell = next(waiting, None)
+            if cell is None:
+                return
+            line = made(cell, given, folder, ends)
+            if line:
+                told = {"table": cell.table, **json.loads(line)} | ({"commit": commit} if commit else {})
+                with lock, out.open("a", encoding="utf-8") as stream:
+                    stream.write(json.dumps(told) + "\n")
+                print(f"{cell}: {told['seconds']:.0f} s, failures {told['failures']}", flush=True)
+
+    with tempfile.TemporaryDirectory() as folder:
+        threads = [threading.Thread(target=work, args=(Path(folder),)) for _ in range(jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+def merge(path: Path) -> None:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        name = record.pop("table")
+        print(f"{name}: {record['method']}, {record['held_out']}, seed {record['seed']}: ", end="")
+        print("new" if ledger.append(name, [record]) else "there already")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("arguments", nargs="*", help="tables, and settings as key=value")
+    parser.add_argument("--rows", default="", help="only these, separated by semicolons")
+    parser.add_argument("--seeds", help="instead of the tables' own")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--out", type=Path, default=Path("lines.jsonl"))
+    parser.add_argument("--commit", default="", help="of these sources, where there is no git")
+    parser.add_argument("--merge", type=Path, help="lines that come into the ledger; runs nothing")
+    chosen = parser.parse_args()
+    if chosen.merge:
+        merge(chosen.merge)
+        return
+    tables = [text for text in chosen.arguments if not is_setting(text)]
+    given = [text for text in chosen.arguments if is_setting(text)]
+    rows = [row.strip() for row in chosen.rows.split(";") if row.strip()]
+    cells = [cell for name in tables for cell in missing(name, given, rows, chosen.seeds)]
+    print(f"{len(cells)} runs are missing", flush=True)
+    fill(cells, given, chosen.jobs, chosen.minutes, chosen.out, chosen.commit)
+
+
+if __name__ == "__main__":
+    main()
