@@ -16,7 +16,10 @@ KEPT = json.loads(records.FILE.read_text())
 def test_numbers_are_those_that_were_recorded(how: str) -> None:
     if how in records.ON_BACKBONES and KEPT["machine"] != records.machine():
         pytest.skip(f"float32 numbers of a random backbone, recorded on {KEPT['machine']}")
-    assert not records.differences(records.record(how), KEPT["methods"][how], 1e-6)
+    found, kept = records.record(how), KEPT["methods"][how]
+    if how in records.NOISY and KEPT["machine"] != records.machine():
+        found, kept = records.first_round(found), records.first_round(kept)
+    assert not records.differences(found, kept, 1e-6)
 
 
 def test_a_difference_is_found() -> None:
