@@ -213,11 +213,17 @@ def test_a_summary_by_hand() -> None:
         "adapted": None,
         "personal": None,
         "gap": None,
+        "validation": {},
         "chance": None,  # the rows do not say how many samples each class has
         "intervals": {"global": pytest.approx(wilson(0.3, 90))},
         "at_chance": [],
     }
     assert last["a"]["gap"] == 1.0
+
+
+def test_what_a_choice_may_look_at_is_kept_by_silo() -> None:
+    rows = [row(1, "a", 0.5), row(1, "a", 0.3, "global", "validation"), row(1, "a", 0.4, "personal", "validation")]
+    assert summarise(rows)["silos"][0]["validation"] == {"global": 0.3, "personal": 0.4}
 
 
 def test_the_unseen_silo_is_not_part_of_fairness() -> None:

@@ -73,6 +73,16 @@ def test_numbers_of_a_run() -> None:
         "best-tenth": pytest.approx(90),
         "variance": pytest.approx(800 / 3),
         "gap-variance": 0.25,
+        **dict.fromkeys(("validation", "validation-personal", "validation-worst")),  # older lines do not have them
+    }
+    judged = record("fedavg", 0, 0.4)
+    for silo, value in zip(("a1", "a2", "b", "s"), (0.2, 0.5, 0.8, 0.0), strict=True):
+        judged["silos"][silo]["validation"] = {"global": value, "personal": value / 2}
+    found = {name: measure.of(judged) for name, measure in MEASURES.items() if "validation" in name}
+    assert found == {
+        "validation": pytest.approx(50),
+        "validation-personal": pytest.approx(25),
+        "validation-worst": pytest.approx(20),  # what is held out has no say
     }
     personal = record("ditto", 0, 0.4, about="personal")
     for silo, value in zip(("a1", "a2", "b"), (0.2, 0.4, 0.6), strict=True):

@@ -166,6 +166,7 @@ def summarise(
     outside_recent = [mean(found[silo] for silo in outside if silo in found) for found in by_round]
     outside_recent = [value for value in outside_recent if not math.isnan(value)]
     samples = {row["silo"]: row["samples"] for row in rows if row["split"] == "test"}
+    validated = {model: results(rows, rounds, model, "validation") for model in ("global", "personal")}
     judge = Judge(evaluation_sets(rows, metric, counts), domain_of, share is not False)
     errors = {model: errors_of(rows, rounds, model, metric) for model in ("global", "adapted", "personal")}
     unadapted = {silo: error for silo, error in errors["global"].items() if silo not in adapted}
@@ -206,6 +207,7 @@ def summarise(
                 "adapted": adapted.get(silo),
                 "personal": personal.get(silo),
                 "gap": gap.get(silo),
+                "validation": {kind: found[silo] for kind, found in validated.items() if silo in found},
                 **_judged_silo(silo, judge, {"global": shared, "adapted": adapted, "personal": personal}, errors),
             }
             for silo in sorted(domain_of, key=lambda name: (name in unseen, name))

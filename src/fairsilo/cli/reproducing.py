@@ -50,8 +50,10 @@ def reproduce(
 
     Without a table all of them are listed, with what was run. The same command goes on with what is not finished.
     """
+    from fairsilo.report.crossed import crossed_tables
     from fairsilo.report.reproduced import listed_table, reproduced_table
     from fairsilo.report.reproduced_page import write_reproduced
+    from fairsilo.reproduction.crossing import crossed
     from fairsilo.reproduction.standing import Standing, runs_of
     from fairsilo.reproduction.tables import read_table, tables
 
@@ -72,7 +74,7 @@ def reproduce(
         return
     table = read_table(names[0])
     if show_only:
-        standing = Standing.of(table)
+        shown = runs_of(table)
     else:
         chosen = tuple(text.strip() for text in rows.split(";")) if rows else ()
         places = {"out": out or (_folder(table, "tuned") if tuned else None), "jobs": jobs, "cluster": cluster}
@@ -85,14 +87,17 @@ def reproduce(
             say(f"{append(table.name, records)} runs are new in {file_of(table.name).name}")
         alike = tuned and not any(one["settings"] for one in records)  # else they are of another experiment
         before = [one for one in runs_of(table) if not one.get("tuned")] if alike else []
-        standing = Standing.of(table, [*before, *({**one, "settings": {}} for one in records)])
+        shown = [*before, *({**one, "settings": {}} for one in records)]
+    standing = Standing.of(table, shown)
     own = (f"with settings of your own: {', '.join(given)}",) if given and not show_only else ()
     folder = out if show_only else out or _folder(table, "tuned" if tuned else "")
     page = write_reproduced(standing, folder, own) if folder else None
     if as_json:
         show_json(_plain(standing))
         return
-    show(reproduced_table(standing))
+    grid = crossed(table, shown)
+    for drawn in crossed_tables(grid) if grid else [reproduced_table(standing)]:
+        show(drawn)
     for text in table.differs:
         say(f"differs from the paper: {text}")
     for text in own:

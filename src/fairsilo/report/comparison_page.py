@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,15 +23,14 @@ from fairsilo.analysis.metrics import (
 from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import cells, document, heads, listed, paragraph, points, ranges, section, table
 from fairsilo.report.charts import signed, text, usable
+from fairsilo.report.heat import heat_table, number
 from fairsilo.report.page import write_report
 from fairsilo.report.tables import CHANCE, GUESSED, SELECTIONS, comparison_csv, comparison_latex, of_comparison
 from fairsilo.report.units import in_its_unit, unit
-from fairsilo.runs.comparison import composed
 from fairsilo.runs.folder import RunFolder
 
 Content = Mapping[str, Any]
 NEEDED = ("methods", "held_out", "seeds", "cells")
-STRONGEST = 42  # percent of the series colour in the best cell: text on it stays legible in both themes
 
 
 def write_comparison(folder: Path) -> Path:
@@ -244,65 +242,6 @@ def chance_of_runs(content: Content, name: str) -> list[bool]:
 def global_number(summary: Mapping[str, Any], key: str) -> float | None:
     value = (summary["fairness"].get("global") or {}).get(key)
     return value if usable(value) else None
-
-
-def heat_table(
-    grid: Mapping[str, Sequence[str]],
-    shown: tuple[str, Mapping[str, float | None]],
-    beside: tuple[str, Mapping[str, float | None]],
-    best: Callable[[list[float]], float],
-    guessed: Collection[str] = (),
-) -> str:
-    """One number of every composition large and shaded, the other small below it.
-
-    A composition of `guessed` has runs at chance: it is shown, but neither shaded nor ranked, because a model that
-    names one class everywhere is as even as can be.
-    """
-    rows, columns = grid["rows"], grid["columns"]
-    label, values = shown
-    ranked = {name: value for name, value in values.items() if name not in guessed}
-    lines = {row: [ranked.get(composed(row, column)) for column in columns] for row in rows}
-    known = [value for line in lines.values() for value in line if value is not None]
-    of_column = [best_of([lines[row][place] for row in rows], best) for place in range(len(columns))]
-    drawn = []
-    for row in rows:
-        of_row = best_of(lines[row], best)
-        line = f'<th scope="row">{text(row)}</th>'
-        for column, value, top in zip(columns, lines[row], of_column, strict=True):
-            name = composed(row, column)
-            marks = ("R" if value == of_row else "") + ("C" if value == top else "")
-            below = [f"{beside[0]} {number(beside[1].get(name))}", *([GUESSED] if name in guessed else [])]
-            line += heat_cell(values.get(name), marks, below, strength(value, known, best))
-        drawn.append(f"<tr>{line}</tr>\n")
-    names = heads([column or "alone" for column in columns])
-    head = f'<tr><th scope="col">{label}</th>{names}</tr>'
-    return table(head, drawn).replace('class="table"', 'class="table heat"', 1)
-
-
-def heat_cell(value: float | None, marks: str, below: Sequence[str], shade: float) -> str:
-    if value is None:
-        return '<td class="number">–</td>'
-    main = f"<sup>{marks}</sup><strong>{number(value)}</strong>" if marks else number(value)
-    small = "".join(f"<small>{text(one)}</small>" for one in below)
-    return f'<td class="number" style="--heat: {shade:.1f}%"><span>{main}</span>{small}</td>'
-
-
-def best_of(values: Sequence[float | None], best: Callable[[list[float]], float]) -> float:
-    """The best of several; NaN, which equals nothing, where there is no choice."""
-    known = [value for value in values if value is not None]
-    return best(known) if len(known) > 1 else math.nan
-
-
-def strength(value: float | None, known: Sequence[float], best: Callable[[list[float]], float]) -> float:
-    """How strongly a cell is shaded: nothing at the worst value of the table, `STRONGEST` at the best."""
-    if value is None or not known or max(known) == min(known):
-        return 0.0
-    height = (value - min(known)) / (max(known) - min(known))
-    return STRONGEST * (height if best is max else 1 - height)
-
-
-def number(value: float | None) -> str:
-    return "–" if value is None or not usable(value) else points(value)
 
 
 # ---------------------------------------------------------------------------------------------------------- headlines

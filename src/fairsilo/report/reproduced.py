@@ -8,11 +8,14 @@ from typing import NamedTuple
 from rich.markup import escape
 from rich.table import Table as Drawn
 
+from fairsilo.report.crossed import crossed_markdown, markdown
 from fairsilo.reproduction.checking import TOLERANCE, Checked
+from fairsilo.reproduction.crossing import crossed
 from fairsilo.reproduction.measures import MEASURES, Record
 from fairsilo.reproduction.standing import Estimate, Found, Row, Standing
 
 NOTHING = "-"
+CHOSEN = 10  # compositions of a grid that go on
 TITLES = {
     "fedheal": "FedHEAL",
     "fft-gp": "FFT-GP",
@@ -20,6 +23,7 @@ TITLES = {
     "fedgcr": "FedGCR",
     "fedag": "FedAG",
     "demo": "The demo",
+    "crossings": "Halves of the systems, crossed",
 }
 
 
@@ -116,12 +120,12 @@ def _over(ours: str, paper: str, tuned: str, standing: Standing) -> str:
 def reproduced_markdown(standing: Standing) -> str:
     """The same as Markdown."""
     head = ["method", "runs", *titles(standing)]
-    lines = [head, ["---"] * len(head)]
+    lines = []
     for row in standing.rows:
         if row.runs:
             numbers = (text for one in cells(row) for text in one.shown(standing))
             lines.append([row.method, f"{row.runs} of {row.wanted}", *numbers])
-    return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
+    return markdown(head, lines)
 
 
 def ledger_page(standings: Sequence[Standing], records: Mapping[str, Sequence[Record]]) -> str:
@@ -139,7 +143,9 @@ def ledger_page(standings: Sequence[Standing], records: Mapping[str, Sequence[Re
             f"{table.of or 'No table of a paper'}. `fairsilo reproduce {table.name}`; {one.state}.",
         ]
         blocks += ["\n".join(f"- Differs from the paper: {text}." for text in table.differs)] if table.differs else []
-        blocks += [reproduced_markdown(one), *_made(lines)] if lines else []
+        grid = crossed(table, lines)
+        shown = crossed_markdown(grid, CHOSEN if grid.can_choose else 0) if grid else [reproduced_markdown(one)]
+        blocks += [*shown, *_made(lines)] if lines else []
         blocks += [table.notes] if table.notes else []
     others = [
         f"- `{one.table.name}`: {one.table.of or 'no table of a paper'}; {one.state}"

@@ -18,7 +18,7 @@ from fairsilo.reproduction.tables import FOLDER
 RESULTS = FOLDER / "results"
 ELSEWHERE = {"packed", "folder", "root", *(item.name for item in dataclasses.fields(EngineSettings))}
 DIGITS = 6  # of the numbers that are kept
-KEPT = ("domain", "unseen", "samples", "global", "adapted", "personal", "gap")  # of every silo
+KEPT = ("domain", "unseen", "samples", "global", "adapted", "personal", "gap", "validation")  # of every silo
 
 
 def file_of(name: str) -> Path:
@@ -83,7 +83,7 @@ def record_of(cell: Mapping[str, Any], folder: Path, given: Iterable[str] = (), 
         "generalisation": summary["generalisation"]["mean"],
         "personalisation": summary["personalisation"]["mean"],
         "gap_variance": summary["fairness"]["gap_variance"],
-        "silos": {one["silo"]: {what: one[what] for what in KEPT} for one in summary["silos"]},
+        "silos": {one["silo"]: {what: one.get(what) for what in KEPT} for one in summary["silos"]},
         "failures": sum(len(one.get("failures") or ()) for one in rounds),
     }
     shortened: Record = _shortened(found | ({"tuned": tuned} if tuned else {}))

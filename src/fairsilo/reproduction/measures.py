@@ -79,6 +79,21 @@ def _variance(record: Record) -> float | None:
     return 1e4 * statistics.pvariance(found) if found else None
 
 
+def validated(record: Record, model: str = "global") -> list[float]:
+    """The results of all silos that train on their validation samples; older lines do not have them."""
+    found = ((silo.get("validation") or {}).get(model) for silo in record["silos"].values() if not silo["unseen"])
+    return [value for value in found if value is not None]
+
+
+def _validation(model: str) -> Callable[[Record], float | None]:
+    return lambda record: _percent(statistics.fmean(found)) if (found := validated(record, model)) else None
+
+
+def _validation_worst(record: Record) -> float | None:
+    found = validated(record)
+    return _percent(min(found)) if found else None
+
+
 MEASURES = {
     "unseen": Measure("held-out domain", lambda record: _percent(record["generalisation"])),
     "personal": Measure("own models at home", lambda record: _percent(record["personalisation"])),
@@ -90,4 +105,7 @@ MEASURES = {
     "best-tenth": Measure("best tenth of silos", _tail(1)),
     "variance": Measure("variance over silos, percent²", _variance, higher=False),
     "gap-variance": Measure("variance of gaps", lambda record: record["gap_variance"], higher=False, decimals=4),
+    "validation": Measure("validation: global model", _validation("global")),
+    "validation-personal": Measure("validation: own models", _validation("personal")),
+    "validation-worst": Measure("validation: worst silo", _validation_worst),
 }

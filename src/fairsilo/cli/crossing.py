@@ -1,0 +1,47 @@
+"""`fairsilo crossings`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairsilo.cli.output import AsJson, say, show, show_json
+from fairsilo.cli.running import OutFolder
+
+
+def crossings(
+    sources: Annotated[
+        list[str],
+        typer.Argument(help="folders of `fairsilo compare` with a grid, or tables of the ledger", metavar="SOURCE..."),
+    ],
+    choose: Annotated[
+        int, typer.Option(min=0, help="name so many compositions to go on with, by validation samples alone")
+    ] = 0,
+    out: OutFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """What each half of compositions contributes: a grid, run on one federation or on several.
+
+    Rows are one kind of half and columns the other, as in `grid: {rows: [..], columns: [..]}` of a file for compare.
+    Shows every composition, where differences come from, what each half adds whatever the other is, and the front of
+    the three answers.
+    """
+    from fairsilo.report.crossed import crossed_tables
+    from fairsilo.report.crossed_page import write_crossed
+    from fairsilo.reproduction.crossing import Crossing, source_of
+
+    found = Crossing.of([source_of(name) for name in sources])
+    page = write_crossed(found, out, choose) if out else None
+    if as_json:
+        show_json({**found.as_dict(), **({"chosen": found.chosen(choose)} if choose else {})})
+        return
+    say(f"{len(found.grid.methods)} compositions, each run in: {'; '.join(found.blocks)}")
+    for block, count in found.incomplete.items():
+        say(f"not counted: {block}, which has {count} of {len(found.grid.methods)}")
+    for drawn in crossed_tables(found, choose):
+        show(drawn)
+    if page:
+        say(f"page: {page}")
+        say(f"also as CSV and LaTeX: {Path(page).with_suffix('')}.*")

@@ -1,0 +1,136 @@
+"""Grids of compositions for the terminal and for the documentation: every cell, and what the halves contribute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.table import Table as Drawn
+
+from fairsilo.analysis.crossings import SOURCES, Contribution
+from fairsilo.reproduction.crossing import CHOSEN_BY, Crossing
+from fairsilo.reproduction.measures import MEASURES
+from fairsilo.runs.comparison import composed
+
+SURE = 0.05
+FRONT = "*"
+SAID = {
+    "rows": "local halves",
+    "columns": "server halves",
+    "together": "both together",
+    "chance": "chance",
+}
+ABOUT = (
+    "A half's contribution is its difference to the plain half (fedavg; the mean), averaged over the other halves; its "
+    "margin (95 %) is over these. ! marks those beyond chance in these runs (p < 0.05, corrected for all halves by "
+    "Holm); another federation or seed may tell another story."
+)
+
+
+def contributed(one: Contribution, decimals: int = 1) -> str:
+    """`+1.2 ± 0.5 !`: the mark says that chance alone would hardly give it."""
+    margin = "" if one.margin is None else f" ± {one.margin:.{decimals}f}"
+    return f"{one.mean:+.{decimals}f}{margin}{' !' if one.p is not None and one.p < SURE else ''}"
+
+
+def sources_of(crossing: Crossing, measure: str) -> str:
+    """Where differences come from, in words."""
+    found = crossing.shares(measure)
+    parts = []
+    for name in SOURCES:
+        if name == "chance" and len(crossing.blocks) == 1:
+            continue
+        word = "both together and chance" if name == "together" and len(crossing.blocks) == 1 else SAID[name]
+        p = found.p.get(name)
+        parts.append(f"{word} {100 * found.of[name]:.0f} %" + ("" if p is None else f" (p = {p:.2g})"))
+    return f"{MEASURES[measure].title}: differences come from {', '.join(parts)}."
+
+
+def lines(crossing: Crossing, measure: str, mark: str = FRONT) -> Iterator[tuple[str, list[str]]]:
+    """Row by row the numbers of its compositions; those on the front are marked."""
+    means, ahead, places = crossing.means(measure), set(crossing.front()), MEASURES[measure].decimals
+    for row in crossing.grid.rows:
+        names = [composed(row, column) for column in crossing.grid.columns]
+        yield row, [f"{means[name]:.{places}f}{mark if name in ahead else ''}" for name in names]
+
+
+def halves(crossing: Crossing) -> list[tuple[str, str, list[str]]]:
+    """Kind, name and contribution by answer, of every half but the plain ones."""
+    by_answer = [crossing.contributions(name) for name in crossing.answers]
+    decimals = [MEASURES[name].decimals for name in crossing.answers]
+    found = []
+    for kind, place in (("local", 0), ("server", 1)):
+        for index, one in enumerate(by_answer[0][place]):
+            texts = [contributed(some[place][index], digits) for some, digits in zip(by_answer, decimals, strict=True)]
+            found.append((kind, one.name, texts))
+    return found
+
+
+def titled(crossing: Crossing) -> list[str]:
+    """The answers with which end of them is good."""
+    ends = {True: "more is better", False: "less is better"}
+    return [f"{MEASURES[name].title} ({ends[MEASURES[name].higher]})" for name in crossing.answers]
+
+
+def crossed_tables(crossing: Crossing, choose: int = 0) -> list[Drawn]:
+    """A table for each answer, one of contributions, and one of those that were chosen."""
+    found = []
+    for name, title in zip(crossing.answers, titled(crossing), strict=True):
+        drawn = Drawn(title=f"{title}; {FRONT} is on the front", title_justify="left", padding=(0, 0))
+        drawn.add_column("")
+        for column in crossing.columns:
+            drawn.add_column(column, justify="right")
+        for row, numbers in lines(crossing, name):
+            drawn.add_row(row, *numbers)
+        drawn.caption, drawn.caption_justify = sources_of(crossing, name), "left"
+        found.append(drawn)
+    drawn = Drawn(title="what each half contributes, in points", title_justify="left", caption=ABOUT)
+    drawn.caption_justify = "left"
+    for column in ("", "half", *(MEASURES[name].title for name in crossing.answers)):
+        drawn.add_column(column, justify="right" if column in _answers(crossing) else "left")
+    for kind, half, texts in halves(crossing):
+        drawn.add_row(kind, half, *texts)
+    found.append(drawn)
+    if choose:
+        found.append(_chosen(crossing, choose))
+    return found
+
+
+def _answers(crossing: Crossing) -> set[str]:
+    return {MEASURES[name].title for name in crossing.answers}
+
+
+def _chosen(crossing: Crossing, count: int) -> Drawn:
+    said = f"chosen by mean rank over {', '.join(MEASURES[name].title for name in CHOSEN_BY)}"
+    drawn = Drawn(title=said, title_justify="left")
+    for column in ("composition", "mean rank", *(MEASURES[name].title for name in crossing.answers)):
+        drawn.add_column(column, justify="left" if column == "composition" else "right")
+    for name, rank in crossing.chosen(count).items():
+        drawn.add_row(name, f"{rank:.1f}", *numbers_of(crossing, name))
+    return drawn
+
+
+def numbers_of(crossing: Crossing, method: str) -> list[str]:
+    """The answers of one composition."""
+    return [f"{crossing.means(name)[method]:.{MEASURES[name].decimals}f}" for name in crossing.answers]
+
+
+def crossed_markdown(crossing: Crossing, choose: int = 0) -> list[str]:
+    """The same as blocks of Markdown."""
+    blocks = [f"All {len(crossing.grid.methods)} compositions in each of: {'; '.join(crossing.blocks)}."]
+    for name, title in zip(crossing.answers, titled(crossing), strict=True):
+        body = [[row, *numbers] for row, numbers in lines(crossing, name, "\\*")]
+        blocks += [f"{title}; \\* is on the front.", markdown(["", *crossing.columns], body)]
+        blocks += [sources_of(crossing, name)]
+    body = [[kind, half, *texts] for kind, half, texts in halves(crossing)]
+    blocks += [ABOUT, markdown(["", "half", *(MEASURES[name].title for name in crossing.answers)], body)]
+    if choose:
+        body = [[name, f"{rank:.1f}", *numbers_of(crossing, name)] for name, rank in crossing.chosen(choose).items()]
+        said = "Chosen by the training silos' validation samples alone (mean rank over "
+        blocks += [f"{said}{', '.join(MEASURES[name].title for name in CHOSEN_BY)}):"]
+        blocks += [markdown(["composition", "mean rank", *(MEASURES[name].title for name in crossing.answers)], body)]
+    return blocks
+
+
+def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)

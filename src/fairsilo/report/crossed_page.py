@@ -1,0 +1,143 @@
+"""Compositions of halves as one HTML file: every cell, what the halves contribute, the front, what was chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairsilo import __version__
+from fairsilo.report.blocks import cells, document, figure, figures, heads, paragraph, section, table
+from fairsilo.report.charts import Series, scatter_chart, text
+from fairsilo.report.crossed import ABOUT, contributed, halves, numbers_of, sources_of, titled
+from fairsilo.report.forest import Effect, forest_chart
+from fairsilo.report.heat import heat_table
+from fairsilo.report.spreadsheet import csv_text
+from fairsilo.report.tables import escaped_latex
+from fairsilo.reproduction.crossing import CHOSEN_BY, Crossing
+from fairsilo.reproduction.measures import MEASURES
+from fairsilo.runs.folder import RunFolder
+
+NAME = "crossings"
+
+
+def write_crossed(crossing: Crossing, folder: Path, choose: int = 0) -> Path:
+    """Write page, CSV (every run) and LaTeX (the contributions) into a folder; returns the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    RunFolder(folder).write_text(f"{NAME}.csv", as_csv(crossing))
+    RunFolder(folder).write_text(f"{NAME}.tex", as_latex(crossing))
+    return RunFolder(folder).write_text(f"{NAME}.html", page(crossing, choose))
+
+
+def page(crossing: Crossing, choose: int = 0) -> str:
+    """The whole document: what the halves contribute first, as that is what one can take away."""
+    count, blocks = len(crossing.grid.methods), len(crossing.blocks)
+    title = f"{len(crossing.grid.rows)} local × {len(crossing.grid.columns)} server halves"
+    said = [f"{count} compositions, each run in {'; '.join(crossing.blocks)}."]
+    said += (
+        [f"Not counted, as compositions are missing: {', '.join(crossing.incomplete)}."] if crossing.incomplete else []
+    )
+    if blocks == 1:
+        said.append("One federation, one held-out domain, one seed: what is seen here may be theirs alone.")
+    eyebrow = '<p class="eyebrow">fairsilo crossings</p>'
+    body = f"<header>\n{eyebrow}\n<h1>{text(title)}</h1>\n{''.join(map(paragraph, said))}</header>\n"
+    body += forests(crossing) + grids(crossing) + ahead(crossing) + (picked(crossing, choose) if choose else "")
+    return document(title, body, f"<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n")
+
+
+def forests(crossing: Crossing) -> str:
+    """A picture for each answer and kind of half."""
+    drawn = []
+    for name, title in zip(crossing.answers, titled(crossing), strict=True):
+        for kind, found in zip(("local", "server"), crossing.contributions(name), strict=True):
+            effects = [Effect(one.name, one.mean, one.margin) for one in found]
+            label = f"{kind} halves: {title}"
+            chart = forest_chart(effects, title=label, x_label="difference to the plain half, points")
+            drawn.append(figure(label, chart, caption=f"{label}."))
+    sources = [paragraph(sources_of(crossing, name)) for name in crossing.answers]
+    return section(
+        "halves", "What each half contributes", paragraph(ABOUT), *sources, figures(*drawn), _table(crossing)
+    )
+
+
+def _table(crossing: Crossing) -> str:
+    rows = [
+        f'<tr><th scope="row">{text(half)}</th>{cells([kind, *texts])}</tr>\n' for kind, half, texts in halves(crossing)
+    ]
+    return table(f'<tr><th scope="col">half</th>{heads(["kind", *titled(crossing)])}</tr>', rows)
+
+
+def grids(crossing: Crossing) -> str:
+    """A heat table for each answer, with the first answer (or the second, in the first's own) small below."""
+    grid = {"rows": crossing.grid.rows, "columns": crossing.grid.columns}
+    means = {name: {method: value / 100 for method, value in crossing.means(name).items()} for name in crossing.answers}
+    drawn = []
+    for name, title in zip(crossing.answers, titled(crossing), strict=True):
+        beside = next((other for other in crossing.answers if other != name), name)
+        small = (MEASURES[beside].title, means[beside])
+        shaded = heat_table(grid, ("", means[name]), small, max if MEASURES[name].higher else min)
+        drawn.append(f"<h3>{text(title)}</h3>\n{shaded}")
+    about = "Bold is the best of its row (R) or of its column (C); the stronger the shade, the better."
+    return section("grid", "Every composition", paragraph(about, "quiet"), *drawn)
+
+
+def ahead(crossing: Crossing) -> str:
+    """Who is on the front, with a picture of the first two answers."""
+    found, names = crossing.front(), list(crossing.answers)
+    rows = [f'<tr><th scope="row">{text(method)}</th>{cells(numbers_of(crossing, method))}</tr>\n' for method in found]
+    drawn = ""
+    if len(names) > 1:
+        x, y = crossing.means(names[0]), crossing.means(names[1])
+        others = [(x[name], y[name]) for name in crossing.grid.methods if name not in found]
+        series = [Series("other compositions", others, 0)]
+        series += [Series(name, [(x[name], y[name])], 1) for name in found]
+        labels = [MEASURES[name].title for name in names[:2]]
+        chart = scatter_chart(series, title="The front", x_label=f"{labels[0]}, %", y_label=f"{labels[1]}, %")
+        drawn = figures(figure("The front", chart, caption="Coloured: the front. Point at one to see its name."))
+    said = (
+        "No other composition is at least as good in all answers and better in one; by means, so chance plays a part."
+    )
+    head = f'<tr><th scope="col">composition</th>{heads(titled(crossing))}</tr>'
+    return section("front", "The front", paragraph(said), drawn, table(head, rows))
+
+
+def picked(crossing: Crossing, count: int) -> str:
+    """What goes on, by validation samples alone."""
+    by = ", ".join(MEASURES[name].title for name in CHOSEN_BY)
+    said = f"By mean rank over blocks and {by}: no test sample had a say. Beside it what came out on test samples."
+    rows = [
+        f'<tr><th scope="row">{text(name)}</th>{cells([f"{rank:.1f}", *numbers_of(crossing, name)])}</tr>\n'
+        for name, rank in crossing.chosen(count).items()
+    ]
+    head = f'<tr><th scope="col">composition</th>{heads(["mean rank", *titled(crossing)])}</tr>'
+    return section("chosen", "Chosen to go on", paragraph(said), table(head, rows))
+
+
+def as_csv(crossing: Crossing) -> str:
+    """Unrounded, a line for each composition, block and answer."""
+    found = [
+        {"local": row, "server": column, "block": block, "measure": name, "value": float(values[i, j, k])}
+        for name, values in crossing.answers.items()
+        for i, row in enumerate(crossing.grid.rows)
+        for j, column in enumerate(crossing.columns)
+        for k, block in enumerate(crossing.blocks)
+    ]
+    return csv_text(["local", "server", "block", "measure", "value"], found)
+
+
+def as_latex(crossing: Crossing) -> str:
+    """A booktabs table of what each half contributes."""
+    lines = [
+        f"% {'; '.join(crossing.blocks)}",
+        "% difference to the plain half over the other halves, with its 95 % interval",
+        rf"\begin{{tabular}}{{ll{'r' * len(crossing.answers)}}}",
+        r"\toprule",
+        " & half" + "".join(f" & {escaped_latex(MEASURES[name].title)}" for name in crossing.answers) + r" \\",
+        r"\midrule",
+    ]
+    by_answer = {name: crossing.contributions(name) for name in crossing.answers}
+    for place, kind in enumerate(("local", "server")):
+        for index, one in enumerate(by_answer[next(iter(by_answer))][place]):
+            texts = [contributed(found[place][index]).replace("±", r"\pm") for found in by_answer.values()]
+            numbers = " & ".join(f"${written.replace(' !', '^{*}')}$" for written in texts)
+            lines.append(f"{kind} & {escaped_latex(one.name)} & {numbers} \\\\")
+        lines += [r"\midrule"] if kind == "local" else []
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
