@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairsilo.analysis.diagnostics.a_distance import a_distance, proxy_a_distance
+from fairsilo.analysis.diagnostics.a_distance import ADistance, ADistances, a_distance, proxy_a_distance
 from fairsilo.analysis.diagnostics.aggregation import aggregate
-from fairsilo.analysis.diagnostics.attention import attention
-from fairsilo.analysis.diagnostics.gap_variance import gap_variance
-from fairsilo.analysis.diagnostics.loss_surface import Plane, loss_surface
+from fairsilo.analysis.diagnostics.attention import Attention, DomainAttention, attention
+from fairsilo.analysis.diagnostics.gap_variance import GapVariance, RoundGaps, gap_variance
+from fairsilo.analysis.diagnostics.loss_surface import LossSurface, Plane, SurfaceModel, loss_surface
 from fairsilo.analysis.diagnostics.replay import Replay
-from fairsilo.analysis.diagnostics.t_sne import t_sne
-from fairsilo.analysis.diagnostics.update_consistency import update_consistency
-from fairsilo.analysis.diagnostics.weight_gap import Trend, trend, weight_gap
+from fairsilo.analysis.diagnostics.t_sne import EmbeddedPoint, Embedding, t_sne
+from fairsilo.analysis.diagnostics.update_consistency import Consistency, UpdateConsistency, update_consistency
+from fairsilo.analysis.diagnostics.weight_gap import Trend, WeightGap, trend, weight_gap
 from fairsilo.core.vectors import AVERAGED, BUFFER, COUNTER, PARAMETER, Layout, Slot
 from fairsilo.errors import FairsiloError
 
@@ -558,3 +558,47 @@ def test_attention_is_the_mean_over_the_images_of_a_domain() -> None:
         ("u", True, 3, "b", 0.25),
     ]
     assert list(rows[0]) == ["domain", "unseen", "images", "silo", "mean_attention"]
+
+
+# ------------------------------------------------------------------------------------------------ numbers for a ledger
+def test_the_numbers_of_lines_and_gaps() -> None:
+    trends = {"a": Trend(-2.0, 0.0, -1.0), "b": Trend(-4.0, 0.0, None), "c": Trend(None, None, None)}
+    assert WeightGap((), trends, Trend(None, None, None)).numbers() == {"slope": -3.0, "pearson": -1.0}
+    rounds = [RoundGaps(number, "GA", {}, {"a": 0.0, "b": 2.0 * number}) for number in (1, 2)]
+    assert GapVariance(tuple(rounds)).numbers() == {"ga": pytest.approx((1 + 4) / 2)}  # the others were not measured
+
+
+def test_the_numbers_of_distances_and_surfaces() -> None:
+    values = {(1, "a"): 0.5, (1, "b"): 1.5, (2, "a"): 0.1, (2, "b"): 0.5, (3, "a"): None}
+    found = ADistances(tuple(ADistance(number, silo, "sent", 9, value) for (number, silo), value in values.items()))
+    assert found.numbers() == {"first": 1.0, "last": pytest.approx(0.3), "mean": pytest.approx(2.6 / 4)}
+    assert ADistances(()).numbers() == {}
+    models = (SurfaceModel("global", 0, 0, 1.0), SurfaceModel("a", 1, 0, 2.0), SurfaceModel("b", 0, 1, 4.0))
+    surface = LossSurface(1, "u", "sent", models, (0.0, 1.0), (0.0, 1.0), ((1.0, 2.0), (4.0, math.inf)))
+    assert surface.numbers() == {"global": 1.0, "local": 3.0, "rise": pytest.approx(4 / 3)}
+
+
+def test_the_numbers_of_consistency_and_attention() -> None:
+    found = [
+        Consistency("first 10 rounds", silo, "w", 10, 0.7, 0.62, (0.3, share), (0.9, 0.02))
+        for silo, share in (("a", 0.1), ("b", 0.5))
+    ]
+    wanted = {"first 10 rounds": pytest.approx(0.3), "first 10 rounds, by chance": pytest.approx(0.02)}
+    assert UpdateConsistency(tuple(found)).numbers() == wanted
+    domains = (
+        DomainAttention("x", False, 3, {"a": 0.8, "b": 0.2}),
+        DomainAttention("u", True, 3, {"a": 0.4, "b": 0.6}),
+    )
+    assert Attention(domains).numbers() == {"trained": 0.8, "unseen": 0.6}
+
+
+@pytest.mark.parametrize(("shift", "low", "high"), [(1e6, 0.0, 0.0), (0.0, 0.8, 1.2)])
+def test_mixing_tells_a_domain_apart_from_one_among_the_others(shift: float, low: float, high: float) -> None:
+    drawn = torch.randn(400, 2, generator=torch.Generator().manual_seed(1)).tolist()
+    points = [
+        EmbeddedPoint(x + shift * (place < 100), y, "global", "u" if place < 100 else "a", place < 100, None)
+        for place, (x, y) in enumerate(drawn)
+    ]
+    points += [EmbeddedPoint(shift, 0.0, "a", "a", False, None)] * 50  # seen by a local model: does not count
+    assert low <= Embedding(1, "after", tuple(points)).numbers()["mixing"] <= high
+    assert Embedding(1, "after", tuple(points[:100])).numbers() == {}

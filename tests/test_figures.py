@@ -74,13 +74,15 @@ def test_every_figure_has_its_four_files(name: str, drawn: dict[str, list[Path]]
     assert sorted(numbers.parent.glob(f"*{name}.*")) == sorted(paths)  # nothing half-written is left
     with numbers.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    computed = FIGURES[name].compute(replay(), **QUICK.get(name, {})).rows()
+    result = FIGURES[name].compute(replay(), **QUICK.get(name, {}))
+    computed = result.rows()
     assert [list(row) for row in rows[:1]] == [list(computed[0])]
     assert rows == [{key: "" if value is None else str(value) for key, value in row.items()} for row in computed]
     assert ElementTree.fromstring(drawing.read_text(encoding="utf-8")).tag == "{http://www.w3.org/2000/svg}svg"
     assert json.loads(about.read_text(encoding="utf-8")) == {
         "title": FIGURES[name].title,
         "about": FIGURES[name].about,
+        "numbers": result.numbers(),
     }
     with Image.open(image) as picture:
         assert picture.width >= 800

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from fairsilo.cli import app
 from fairsilo.errors import FairsiloError
+from fairsilo.report.figures.files import options_of
 from fairsilo.report.forest import Effect, forest_chart
 from fairsilo.report.reproduced import reproduced_markdown
 from fairsilo.report.reproduced_page import write_reproduced
@@ -22,6 +23,7 @@ from fairsilo.reproduction.measures import MEASURES
 from fairsilo.reproduction.standing import Estimate, Standing, runs_of
 from fairsilo.reproduction.tables import read_table
 from fairsilo.runs.comparison import read_searched
+from fairsilo.runs.folder import RunFolder
 from test_report_page import check_well_formed
 
 TABLE = """
@@ -62,7 +64,7 @@ def record(method: str, seed: int, unseen: float, held_out: str = "street", **mo
 def test_numbers_of_a_run() -> None:
     """Silos of one domain count once; the unseen one is no domain of the average."""
     found = {name: measure.of(record("fedavg", 0, 0.4)) for name, measure in MEASURES.items()}
-    assert found == {
+    assert {name: value for name, value in found.items() if name == "personal" or value is not None} == {
         "unseen": pytest.approx(40),
         "personal": None,
         "average": pytest.approx(75),  # of 60 and 90
@@ -73,8 +75,7 @@ def test_numbers_of_a_run() -> None:
         "best-tenth": pytest.approx(90),
         "variance": pytest.approx(800 / 3),
         "gap-variance": 0.25,
-        **dict.fromkeys(("validation", "validation-personal", "validation-worst")),  # older lines do not have them
-    }
+    }  # lines without validation results, losses and figures have no numbers of them
     judged = record("fedavg", 0, 0.4)
     for silo, value in zip(("a1", "a2", "b", "s"), (0.2, 0.5, 0.8, 0.0), strict=True):
         judged["silos"][silo]["validation"] = {"global": value, "personal": value / 2}
@@ -88,6 +89,37 @@ def test_numbers_of_a_run() -> None:
     for silo, value in zip(("a1", "a2", "b"), (0.2, 0.4, 0.6), strict=True):
         personal["silos"][silo]["personal"] = value
     assert MEASURES["silos"].of(personal) == pytest.approx(40)
+
+
+def test_numbers_of_losses_and_figures() -> None:
+    figures = {
+        "weight-gap": {"slope": -0.5, "pearson": -0.9},
+        "gap-variance": {"fedavg": 3.0, "ga": 2.0, "faa": 1.0},
+        "loss-surface": {"global": 1.5, "local": 2.5, "rise": 4.0},
+        "a-distance": {"first": 1.25, "last": 0.25, "mean": 0.75},
+        "t-sne": {"mixing": 0.4},
+        "update-consistency": {"first 10 rounds": 0.3, "first 10 rounds, by chance": 0.02, "last 10 rounds": 0.2},
+    }
+    told = record("fedavg", 0, 0.4, figures=figures, loss={"last": 0.1, "rises": 0.6})
+    wanted = {"loss": 0.1, "loss-rises": 0.6, "slope": -0.5, "pearson": -0.9, "rise": 4.0, "mixing": 0.4}
+    wanted |= {"gaps-fedavg": 3.0, "gaps-ga": 2.0, "gaps-faa": 1.0, "unseen-loss": 1.5, "local-loss": 2.5}
+    wanted |= {"a-distance-first": 1.25, "a-distance-last": 0.25, "a-distance": 0.75}
+    wanted |= {"steady-first-10": 30.0, "steady-first-10-chance": 2.0, "steady-last-10": 20.0}
+    assert {name: MEASURES[name].of(told) for name in wanted} == pytest.approx(wanted)
+    assert MEASURES["steady-first-100"].of(told) is None
+
+
+def test_figures_that_tables_ask_for_are_there() -> None:
+    """With options that they have, and measures that read what they give."""
+    asked = [table for table in tables.tables() if table.figures]
+    assert {"fft-gp/figures-digits", "fedheal/figure2-digits", "grace/figure2-dermoscopy"} <= {
+        one.name for one in asked
+    }
+    for table in asked:
+        for text in table.figures:
+            name, _, brackets = text.partition("(")
+            options_of(name, brackets.rstrip(")").split(",") if brackets else [])
+        assert table.common.evaluate.keep_local
 
 
 def test_an_estimate_is_students() -> None:
@@ -139,6 +171,27 @@ def test_the_ledger_has_every_run_once(folder: Path) -> None:
         stream.write(json.dumps({"method": "fedprox", "error": "no memory"}) + "\n")
     assert len(ledger.read("some/table1")) == 4
     assert Standing.of(read_table("some/table1")).state == "partly run"
+
+
+def test_what_figures_show_is_kept_with_a_run(folder: Path, tmp_path: Path) -> None:
+    text = TABLE.replace("epochs: 1}", "epochs: 1}\nevaluate: {keep_local: true}").replace("seeds: [0]", "seeds: [3]")
+    text = text.replace("measures: [unseen, average, deviation]", "measures: [gaps-fedavg, slope, loss]")
+    text = text.replace("differs:", "figures: [gap-variance, weight-gap(sweep=1)]\n  differs:").replace(
+        "rounds: 1", "rounds: 2"
+    )
+    (folder / "some" / "figure1.yaml").write_text(text, encoding="utf-8")
+    given = ["reproduce", "some/figure1", "engine.name=sequential", "--out", str(tmp_path / "run"), "--rows", "fedavg"]
+    found = CliRunner().invoke(app, [*given, "--record"], env={"COLUMNS": "200"}, catch_exceptions=False)
+    assert found.exit_code == 0
+    (line,) = ledger.read("some/figure1")
+    assert set(line["figures"]) == {"gap-variance", "weight-gap"}
+    rounds = RunFolder(tmp_path / "run" / "fedavg" / "street-seed3").rows("rounds")
+    losses = [math.fsum(one["train_loss"].values()) / len(one["train_loss"]) for one in rounds]
+    rises = max(losses[1] - losses[0], 0.0)
+    assert line["loss"] == {"last": pytest.approx(losses[1], abs=1e-6), "rises": pytest.approx(rises, abs=1e-6)}
+    shown = f"{MEASURES['gaps-fedavg'].of(line):.4f}"
+    assert shown == f"{line['figures']['gap-variance']['fedavg']:.4f}"
+    assert shown in found.output
 
 
 def test_a_table_is_run_shown_and_recorded(folder: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -167,10 +168,21 @@ def _run(
             **options,
         )
     text = {(domain, name): row for domain, rows in asked.tuned.items() for name, row in rows.items()}
-    return [
-        record_of(cell, made.folder / cell["folder"], given, text.get((cell["held_out"], cell["method"]), ""))
-        for cell in made.cells
-    ]
+    records = []
+    for cell in made.cells:
+        folder, own = made.folder / cell["folder"], text.get((cell["held_out"], cell["method"]), "")
+        records.append(record_of(cell, folder, given, own, _shown_by(table.figures, folder)))
+    return records
+
+
+def _shown_by(names: Sequence[str], folder: Path) -> dict[str, dict[str, float]]:
+    """What diagnostics show of a run, in numbers."""
+    if not names:
+        return {}
+    from fairsilo.report.figures.files import numbers_of
+    from fairsilo.runs.replayed import Replayed
+
+    return numbers_of(Replayed(folder), names)
 
 
 def _folder(table: Any, kind: str = "") -> Path:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import json
+import math
+import statistics
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -53,7 +56,13 @@ def append(name: str, records: Iterable[Record]) -> int:
     return len(new)
 
 
-def record_of(cell: Mapping[str, Any], folder: Path, given: Iterable[str] = (), tuned: str = "") -> Record:
+def record_of(
+    cell: Mapping[str, Any],
+    folder: Path,
+    given: Iterable[str] = (),
+    tuned: str = "",
+    figures: Mapping[str, Mapping[str, float]] | None = None,
+) -> Record:
     """A finished cell of a comparison as a line.
 
     Args:
@@ -62,6 +71,7 @@ def record_of(cell: Mapping[str, Any], folder: Path, given: Iterable[str] = (), 
         given: Settings as key=value that are not the table's. Those that say where data lie, and how a machine runs,
             are left out; what changes rounding is kept by itself.
         tuned: The method with the settings that a search chose for it, where one did.
+        figures: What diagnostics of the run show, by the figure's name.
     """
     summary = cell["summary"]
     rounds = [json.loads(line) for line in (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -84,16 +94,24 @@ def record_of(cell: Mapping[str, Any], folder: Path, given: Iterable[str] = (), 
         "personalisation": summary["personalisation"]["mean"],
         "gap_variance": summary["fairness"]["gap_variance"],
         "silos": {one["silo"]: {what: one.get(what) for what in KEPT} for one in summary["silos"]},
+        "loss": _course([statistics.fmean(one["train_loss"].values()) for one in rounds if one.get("train_loss")]),
         "failures": sum(len(one.get("failures") or ()) for one in rounds),
     }
-    shortened: Record = _shortened(found | ({"tuned": tuned} if tuned else {}))
+    more = ({"tuned": tuned} if tuned else {}) | ({"figures": figures} if figures else {})
+    shortened: Record = _shortened(found | more)
     return shortened
+
+
+def _course(losses: list[float]) -> dict[str, float]:
+    """Of the mean training loss over the rounds: where it ends, and by how much it rose in all on the way."""
+    rises = math.fsum(max(after - before, 0.0) for before, after in itertools.pairwise(losses))
+    return {"last": losses[-1], "rises": rises} if losses else {}
 
 
 def _shortened(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, DIGITS)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {name: _shortened(one) for name, one in value.items()}
     return [_shortened(one) for one in value] if isinstance(value, list | tuple) else value
 

@@ -94,6 +94,19 @@ def _validation_worst(record: Record) -> float | None:
     return _percent(min(found)) if found else None
 
 
+def _drawn(figure: str, number: str) -> Callable[[Record], float | None]:
+    """A number of a figure, where the run's line has it."""
+    return lambda record: ((record.get("figures") or {}).get(figure) or {}).get(number)
+
+
+def _share(figure: str, number: str) -> Callable[[Record], float | None]:
+    return lambda record: _percent(_drawn(figure, number)(record))
+
+
+def _loss(number: str) -> Callable[[Record], float | None]:
+    return lambda record: (record.get("loss") or {}).get(number)
+
+
 MEASURES = {
     "unseen": Measure("held-out domain", lambda record: _percent(record["generalisation"])),
     "personal": Measure("own models at home", lambda record: _percent(record["personalisation"])),
@@ -105,6 +118,28 @@ MEASURES = {
     "best-tenth": Measure("best tenth of silos", _tail(1)),
     "variance": Measure("variance over silos, percent²", _variance, higher=False),
     "gap-variance": Measure("variance of gaps", lambda record: record["gap_variance"], higher=False, decimals=4),
+    "loss": Measure("training loss, last round", _loss("last"), higher=False, decimals=3),
+    "loss-rises": Measure("training loss, sum of its rises", _loss("rises"), higher=False, decimals=3),
+    "slope": Measure("slope of gap against weight", _drawn("weight-gap", "slope"), higher=False, decimals=3),
+    "pearson": Measure("Pearson, gap against weight", _drawn("weight-gap", "pearson"), higher=False, decimals=2),
+    "gaps-fedavg": Measure("variance of gaps, FedAvg", _drawn("gap-variance", "fedavg"), higher=False, decimals=4),
+    "gaps-ga": Measure("variance of gaps, GA", _drawn("gap-variance", "ga"), higher=False, decimals=4),
+    "gaps-faa": Measure("variance of gaps, FAA", _drawn("gap-variance", "faa"), higher=False, decimals=4),
+    "unseen-loss": Measure("loss, global model, unseen", _drawn("loss-surface", "global"), higher=False, decimals=3),
+    "local-loss": Measure("loss, local models, unseen", _drawn("loss-surface", "local"), higher=False, decimals=3),
+    "rise": Measure("mean rise of the loss around it", _drawn("loss-surface", "rise"), higher=False, decimals=3),
+    "mixing": Measure("mixing of domains in t-SNE", _drawn("t-sne", "mixing"), decimals=2),
+    "a-distance-first": Measure("A-distance, first round", _drawn("a-distance", "first"), higher=False, decimals=2),
+    "a-distance-last": Measure("A-distance, last round", _drawn("a-distance", "last"), higher=False, decimals=2),
+    "a-distance": Measure("A-distance, all rounds", _drawn("a-distance", "mean"), higher=False, decimals=2),
+    **{
+        f"steady-{window.replace(' ', '-')}{'-chance' if chance else ''}": Measure(
+            f"one way in 9 of 10, {window} rounds{', by chance' if chance else ''}",
+            _share("update-consistency", f"{window} rounds{', by chance' if chance else ''}"),
+        )
+        for window in ("first 10", "first 100", "last 10")
+        for chance in (False, True)
+    },
     "validation": Measure("validation: global model", _validation("global")),
     "validation-personal": Measure("validation: own models", _validation("personal")),
     "validation-worst": Measure("validation: worst silo", _validation_worst),

@@ -28,6 +28,7 @@ class Table:
         measures: What the table shows of each row (`measures.py`).
         numbers: Method -> the paper's number for each measure, None where it has none.
         needs: Why it cannot simply be run: data that do not come with fairsilo; empty where nothing is missing.
+        figures: Diagnostics (`fairsilo figure list`) whose numbers are kept of every run.
         earlier: Whether it was run before there was a ledger; its notes then have what came out.
     """
 
@@ -37,6 +38,7 @@ class Table:
     measures: tuple[str, ...] = ("unseen", "personal")
     numbers: Mapping[str, tuple[float | None, ...]] = field(default_factory=dict)
     needs: str = ""
+    figures: tuple[str, ...] = ()
     earlier: bool = False
 
     @property
@@ -80,7 +82,7 @@ def read_table(name: str) -> Table:
     if name not in known:
         raise FairsiloError(f"no table is called {name!r}{nearest(name, known)}; `fairsilo reproduce` lists them")
     told = read_yaml(FOLDER / f"{name}.yaml").get("paper") or {}
-    wrong = [key for key in told if key not in ("of", "differs", "measures", "numbers", "needs", "earlier")]
+    wrong = [key for key in told if key not in ("of", "differs", "measures", "numbers", "needs", "figures", "earlier")]
     if wrong:
         raise FairsiloError(f"{name}: paper.{wrong[0]} is unknown")
     measures = tuple(told.get("measures", Table.measures))
@@ -94,6 +96,7 @@ def read_table(name: str) -> Table:
         measures,
         {str(method): _numbers(name, method, values, measures) for method, values in told.get("numbers", {}).items()},
         str(told.get("needs", "")),
+        tuple(told.get("figures", ())),
         bool(told.get("earlier", False)),
     )
 

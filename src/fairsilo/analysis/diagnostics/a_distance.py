@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from fairsilo.analysis.diagnostics.replay import SENT, Replay, Row, answered, check_global, global_model, one_thread
+from fairsilo.analysis.diagnostics.replay import (
+    SENT,
+    Numbers,
+    Replay,
+    Row,
+    answered,
+    check_global,
+    global_model,
+    mean_of,
+    measured,
+    one_thread,
+)
 from fairsilo.errors import FairsiloError
 
 FEWEST = 4  # samples that can be halved and still told apart
@@ -33,6 +44,13 @@ class ADistances:
     def rows(self) -> list[Row]:
         names = {"distance": "proxy_a_distance"}
         return [{names.get(key, key): value for key, value in asdict(item).items()} for item in self.found]
+
+    def numbers(self) -> Numbers:
+        """The distance in the first and in the last round, mean over the silos, and over all rounds."""
+        rounds = sorted({item.round for item in self.found if item.distance is not None})
+        ends = dict(zip(("first", "last"), (rounds[0], rounds[-1]), strict=True)) if rounds else {}
+        found = {name: mean_of(item.distance for item in self.found if item.round == at) for name, at in ends.items()}
+        return measured({**found, "mean": mean_of(item.distance for item in self.found)})
 
 
 def proxy_a_distance(one: Tensor, other: Tensor, seed: int = 0) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairsilo.analysis.diagnostics.replay import Replay, Row
+from fairsilo.analysis.diagnostics.replay import Numbers, Replay, Row, mean_of, measured
 from fairsilo.core.server import named
 
 
@@ -29,6 +29,14 @@ class Attention:
             for item in self.found
             for silo, mean in item.by_silo.items()
         ]
+
+    def numbers(self) -> Numbers:
+        """How much the strongest adapter counts, mean over the domains that silos train on and over unseen ones."""
+        strongest = [(item.unseen, max(item.by_silo.values())) for item in self.found]
+        kinds = {"trained": False, "unseen": True}
+        return measured(
+            {name: mean_of(value for unseen, value in strongest if unseen == which) for name, which in kinds.items()}
+        )
 
 
 def attention(replay: Replay) -> Attention:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fairsilo.analysis.diagnostics.aggregation import CarriedWeights, LocalModels, probe, replayed
-from fairsilo.analysis.diagnostics.replay import Replay, Row
+from fairsilo.analysis.diagnostics.replay import Numbers, Replay, Row, mean_of, measured
 from fairsilo.analysis.metrics import variance
 from fairsilo.core.server import base_weights, named, ordered
 from fairsilo.methods.gap_rules import adjust
@@ -45,6 +45,10 @@ class GapVariance:
             for item in self.found
             for silo, value in item.gaps.items()
         ]
+
+    def numbers(self) -> Numbers:
+        """The variance of the gaps under each rule, mean over the rounds."""
+        return measured({rule.lower(): mean_of(value for _, value in self.curve(rule)) for rule in RULES})
 
 
 def gap_variance(replay: Replay, step_size: float = 0.2) -> GapVariance:

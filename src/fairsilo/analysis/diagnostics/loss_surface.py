@@ -10,7 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairsilo.analysis.diagnostics.replay import GLOBAL, SENT, Replay, Row, answered, kept_round, last_global
+from fairsilo.analysis.diagnostics.replay import (
+    GLOBAL,
+    SENT,
+    Numbers,
+    Replay,
+    Row,
+    answered,
+    kept_round,
+    last_global,
+    mean_of,
+    measured,
+)
 from fairsilo.core.vectors import BUFFER, Layout
 from fairsilo.errors import FairsiloError, nearest
 
@@ -46,6 +57,12 @@ class LossSurface:
             for x, loss in zip(self.xs, line, strict=True)
         ]
         return models + grid
+
+    def numbers(self) -> Numbers:
+        """The loss of the global model, the mean of the two local ones, and its mean rise over the plane in sight."""
+        shared, *local = (model.loss for model in self.models)
+        rise = mean_of(loss - shared for line in self.losses for loss in line if math.isfinite(loss))
+        return measured({"global": shared, "local": mean_of(local), "rise": rise})
 
 
 class Plane:

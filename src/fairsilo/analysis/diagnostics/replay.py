@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from fairsilo.core.vectors import Layout
 from fairsilo.errors import FairsiloError
 
 Row = dict[str, Any]
+Numbers = dict[str, float]
 GLOBAL = "global"
 SENT, AFTER = "sent", "after"
 
@@ -70,6 +72,20 @@ class Replay(Protocol):
 class Result(Protocol):
     def rows(self) -> list[Row]:
         """Lines of a table, all with the same columns."""
+
+    def numbers(self) -> Numbers:
+        """The few numbers that say what the figure shows, where it shows something."""
+
+
+def measured(found: Mapping[str, float | None]) -> Numbers:
+    """Without what could not be measured."""
+    return {name: float(value) for name, value in found.items() if value is not None and math.isfinite(value)}
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Of those that are known; None where none is."""
+    found = [value for value in values if value is not None]
+    return math.fsum(found) / len(found) if found else None
 
 
 def answered(replay: Replay, number: int) -> dict[str, Tensor]:

@@ -8,11 +8,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairsilo.analysis.diagnostics.replay import GLOBAL, Replay, Row, answered, kept_round, last_global, one_thread
+from fairsilo.analysis.diagnostics.replay import (
+    GLOBAL,
+    Numbers,
+    Replay,
+    Row,
+    answered,
+    kept_round,
+    last_global,
+    one_thread,
+)
 from fairsilo.errors import FairsiloError
 
 POINTS = 1000  # of an embedding, about, unless a limit is given
 FEWEST = 4  # points of a map
+NEIGHBOURS = 10  # of a point, by which mixing is told
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,23 @@ class Embedding:
             | {names.get(key, key): value for key, value in asdict(point).items()}
             for point in self.points
         ]
+
+    def numbers(self) -> Numbers:
+        """How well domains mix in the global model's features: 1 where unseen points have neighbours like all others.
+
+        Of the ten nearest neighbours in the map of every unseen point, the share of points of silos that train, over
+        the share of these among all points.
+        """
+        points = [point for point in self.points if point.model == GLOBAL]
+        unseen = np.array([point.unseen for point in points])
+        if not unseen.any() or unseen.all() or len(points) <= NEIGHBOURS:
+            return {}
+        places = np.array([(point.x, point.y) for point in points])
+        apart = np.square(places[unseen][:, None] - places[None]).sum(-1)
+        apart[np.arange(len(apart)), np.flatnonzero(unseen)] = np.inf  # nobody is a neighbour of oneself
+        nearest = np.argsort(apart, axis=1, kind="stable")[:, :NEIGHBOURS]
+        seen = ~unseen
+        return {"mixing": float(seen[nearest].mean() / (seen.sum() / (len(points) - 1)))}
 
 
 def t_sne(

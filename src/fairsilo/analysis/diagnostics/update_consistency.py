@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fairsilo.analysis.diagnostics.replay import Replay, Row, answered, kept_round
+from fairsilo.analysis.diagnostics.replay import Numbers, Replay, Row, answered, kept_round, mean_of, measured
 from fairsilo.core.vectors import Layout, Slot
 from fairsilo.errors import FairsiloError, nearest
 
@@ -49,6 +49,16 @@ class UpdateConsistency:
             for item in self.found
             for place, share in enumerate(item.shares)
         ]
+
+    def numbers(self) -> Numbers:
+        """The share of parameters that go one way in nine of ten rounds, mean over silos, by window; and by chance."""
+        windows = dict.fromkeys(item.window for item in self.found)
+        steady = {name: [item for item in self.found if item.window == name] for name in windows}
+        found = {name: mean_of(item.shares[-1] for item in some) for name, some in steady.items()}
+        tossed = {
+            f"{name}, by chance": mean_of(item.shares_by_chance[-1] for item in some) for name, some in steady.items()
+        }
+        return measured({**found, **tossed})
 
 
 def update_consistency(

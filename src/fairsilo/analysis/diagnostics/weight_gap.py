@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from fairsilo.analysis.diagnostics.aggregation import CarriedWeights, LocalModels, Probes, probe, replayed
-from fairsilo.analysis.diagnostics.replay import Replay, Row, kept_round
+from fairsilo.analysis.diagnostics.replay import Numbers, Replay, Row, kept_round, mean_of, measured
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,13 @@ class WeightGap:
             | {"slope_of_all": self.overall.slope, "pearson_of_all": self.overall.pearson}
             for item in self.changes
         ]
+
+    def numbers(self) -> Numbers:
+        """Slope and Pearson's coefficient, each a mean over the silos."""
+        trends = self.by_silo.values()
+        return measured(
+            {"slope": mean_of(one.slope for one in trends), "pearson": mean_of(one.pearson for one in trends)}
+        )
 
 
 def trend(across: Sequence[float], up: Sequence[float]) -> Trend:

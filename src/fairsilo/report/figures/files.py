@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from fairsilo.analysis.diagnostics.replay import Replay
+from fairsilo.analysis.diagnostics.replay import Numbers, Replay
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.report.figures.drawing import rendered
 from fairsilo.report.figures.registry import FIGURES
@@ -54,8 +54,20 @@ def write_figure(name: str, replay: Replay, folder: Path, **options: Any) -> lis
         run_folder.write_text(f"{name}.csv", csv_text(list(rows[0]), rows)),
         run_folder.write_text(f"{name}.svg", svg),
         image,
-        run_folder.write_json(f"{name}.json", {"title": diagram.title, "about": diagram.about}),
+        run_folder.write_json(
+            f"{name}.json", {"title": diagram.title, "about": diagram.about, "numbers": result.numbers()}
+        ),
     ]
+
+
+def numbers_of(replay: Replay, asked: Sequence[str]) -> dict[str, Numbers]:
+    """What figures show, in a few numbers, by their names; nothing is drawn. `weight-gap(sweep=2)` has options."""
+    found = {}
+    for text in asked:
+        name, _, brackets = text.partition("(")
+        options = options_of(name, [piece.strip() for piece in brackets.rstrip(")").split(",") if piece.strip()])
+        found[name] = FIGURES[name].compute(replay, **options).numbers()
+    return found
 
 
 def figures_of(replay: Replay) -> list[str]:
