@@ -666,6 +666,21 @@ def test_a_synthetic_folder_is_read_by_domain_and_a_missing_class_named(tmp_path
         make_synthetic(f"folder:{tmp_path}", digits.roster, 0.25, 0.0, 0)
 
 
+def test_public_images_of_the_server_stand_for_synthetic_ones(tmp_path: Path, digits: Federation) -> None:
+    """A domain that is there has its own; one that is not has some of all."""
+    write_folder(tmp_path, ("scan", "street"))
+    made = make_synthetic(f"server:{tmp_path}", digits.roster, 0.25, 0.5, 0)
+    own = make_synthetic(
+        f"folder:{tmp_path}", dataclasses.replace(digits, silos=(digits["scan"],)).roster, 0.25, 0.5, 0
+    )
+    assert torch.equal(made["scan"].inputs, own["scan"].inputs)
+    for silo in digits.silos:
+        assert len(made[silo.name]) == round(0.25 * len(silo.train))
+    whole = make_synthetic(f"server:{tmp_path}", digits.roster, 5.0, 0.0, 0)
+    assert (len(whole["scan"]), len(whole["photo"])) == (30, 60)
+    assert not torch.equal(made["photo"].inputs, made["print"].inputs)  # each draws its own
+
+
 def test_bad_sources_of_synthetic_images_are_refused_in_a_sentence(
     tmp_path: Path, digits: Federation, silos: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -674,7 +689,9 @@ def test_bad_sources_of_synthetic_images_are_refused_in_a_sentence(
             make_synthetic(kind, people.roster, 0.1, 0.0, 0)
 
     for kind in ("paint", "glyphs:x", "folder", "folder:", "diffusion:"):
-        refused(kind, digits, f"data.synthetic is '{kind}'; it must be one of glyphs, folder:PATH, diffusion:MODEL")
+        refused(
+            kind, digits, f"data.synthetic is '{kind}'; it must be one of glyphs, folder:PATH, diffusion:MODEL, server"
+        )
     refused("glyphs", silos, "draws the digits of the embedded federation.*has other classes or the domain 'a'")
     refused("folder:nowhere", digits, "the synthetic folder nowhere does not exist")
     refused("folder:glyphs", digits, "the synthetic folder glyphs does not exist")  # not the real data of that name
@@ -1020,6 +1037,15 @@ def test_a_folder_with_fewer_images_than_asked_for_is_used_and_said(tmp_path: Pa
     assert short == [f"fewer synthetic images than data.synthetic_share asks for: paint 6 of {training}"]
     api.run(**settings_of(animals, **made, synthetic_share=0.1), out=tmp_path / "b", listener=listen)
     assert [text for text in told if "fewer synthetic images" in text] == short
+
+
+def test_a_run_takes_real_images_of_its_server(tmp_path: Path, animals: Path) -> None:
+    write_classes(tmp_path / "public", ("cat", "dog", "cow"), each=10)
+    with pytest.raises(FairsiloError, match=r"say where they are: data.server=PATH"):
+        api.run(**settings_of(animals, synthetic="server"), out=tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    api.run(**settings_of(animals, synthetic="server", server=str(tmp_path / "public")), out=tmp_path / "b")
+    assert (tmp_path / "b" / "synthetic.png").exists()
 
 
 def test_tokens_made_from_silos_images_are_declared(

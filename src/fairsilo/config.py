@@ -81,9 +81,10 @@ class DataSettings:
     server: str | None = setting(None, "images given to the server (a folder or packed files)")
     synthetic: str | None = setting(
         None,
-        "labelled images made in each silo's style: glyphs, folder:PATH or diffusion:MODEL (tiny: one for digits that "
-        "comes with fairsilo), with options: ;learn=150 (steps in which a silo learns a word for its style, from "
-        ";images=10 a class), ;tokens=FOLDER (words learned before, domain.safetensors), ;steps=20, ;guidance=3",
+        "labelled images made in each silo's style: glyphs, folder:PATH, server (real ones of data.server) or "
+        "diffusion:MODEL (tiny: one for digits that comes with fairsilo), with options: ;learn=150 (steps in which a "
+        "silo learns a word for its style, from ;images=10 a class), ;tokens=FOLDER (words learned before, "
+        "domain.safetensors), ;steps=20, ;guidance=3",
     )
     synthetic_share: float = setting(0.1, "of them, as a share of a silo's training samples", low=0, open_low=True)
     synthetic_bad: float = setting(0.2, "share of bad ones among those rendered for glyphs", low=0, high=0.9)

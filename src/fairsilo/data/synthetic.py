@@ -1,8 +1,8 @@
 """Synthetic images: labelled pictures in the style of each silo's domain that come from no silo's data (FedAG).
 
-Rendered for the embedded roster, read from a folder, or made by a diffusion model. Rendered ones share nothing with
-`glyphs` but the styles' names: figures come from strokes of `fairsilo.data.drawing`, from Pillow's own font and from
-Computer Modern's old-style numerals, and every background is another one.
+Rendered for the embedded roster, read from a folder, made by a diffusion model, or real ones that the server has.
+Rendered ones share nothing with `glyphs` but the styles' names: figures come from strokes of `fairsilo.data.drawing`,
+from Pillow's own font and from Computer Modern's old-style numerals, and every background is another one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fairsilo.data.glyphs import CLASSES, DOMAINS
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.errors import FairsiloError, nearest
 
-KINDS = ("glyphs", "folder:PATH", "diffusion:MODEL")
+KINDS = ("glyphs", "folder:PATH", "diffusion:MODEL", "server")
 WORDS = ".words"  # the file that keeps what silos learned; no silo's name begins so
 Shared: TypeAlias = MutableMapping[tuple[object, ...], Tensor]
 Words: TypeAlias = Callable[[], dict[str, Tensor]]
@@ -45,16 +45,17 @@ def make_synthetic(
 ) -> dict[str, Split]:
     """For each silo that trains `share` times as many images as it trains on, of all classes alike.
 
-    `kind` is `glyphs`, `folder:PATH` (PATH/domain/class/image), or `diffusion:MODEL` with options (`Generator`). `bad`
-    is the share of unfit images among those rendered for glyphs. What a diffusion model made is kept in `folder`, and
-    in `shared` for other runs of this process: it takes long, and another machine may draw other images. `words` asks
-    the silos for the words that they learn for their styles, where the generator wants them.
+    `kind` is `glyphs`, `folder:PATH` (PATH/domain/class/image), `diffusion:MODEL` with options (`Generator`), or
+    `server:PATH`, whose images stand for every silo's, those of its own domain where there are some. `bad` is the share
+    of unfit images among those rendered for glyphs. What a diffusion model made is kept in `folder`, and in `shared`
+    for other runs of this process: it takes long, and another machine may draw other images. `words` asks the silos for
+    the words that they learn for their styles, where the generator wants them.
     """
     name, source = _source(kind)
     if name == "glyphs":
         return _rendered(roster, share, bad, seed)
-    if name == "folder":
-        return _from_folder(Path(source), roster, share, seed)
+    if name in ("folder", "server"):
+        return _from_folder(Path(source), roster, share, seed, by_domain=name == "folder")
     return _diffused(source, roster, share, seed, folder, {} if shared is None else shared, words)
 
 
@@ -94,7 +95,8 @@ def leaving(kind: str) -> tuple[str, ...]:
 def _source(kind: str) -> tuple[str, str]:
     """The generator and where it gets its images from; a sentence where there is no such generator."""
     name, _, source = kind.partition(":")
-    fitting = {"glyphs": not source, "folder": bool(source), "diffusion": bool(source.partition(";")[0])}
+    fitting = {"glyphs": not source, "diffusion": bool(source.partition(";")[0])}
+    fitting |= dict.fromkeys(("folder", "server"), bool(source))
     if not fitting.get(name):
         raise FairsiloError(f"data.synthetic is {kind!r}; it must be one of {', '.join(KINDS)}")
     return name, source
@@ -121,20 +123,25 @@ def like(images: Tensor, roster: Roster) -> Tensor:
 
 
 # ----------------------------------------------------------------------------------------------------------- a folder
-def _from_folder(path: Path, roster: Roster, share: float, seed: int) -> dict[str, Split]:
+def _from_folder(path: Path, roster: Roster, share: float, seed: int, by_domain: bool) -> dict[str, Split]:
+    """Images of each silo's domain; unless `by_domain`, a domain that is not there has those of all the others."""
     if not path.is_dir():
         raise FairsiloError(f"the synthetic folder {path} does not exist; give PATH/domain/class/image")
-    found = read_newcomer(str(path), roster.classes, max(roster.shape[-2:]))
+    found = {
+        name: (like(domain.samples.inputs, roster), domain.targets)
+        for name, domain in read_newcomer(str(path), roster.classes, max(roster.shape[-2:])).items()
+    }
+    everything = torch.cat([images for images, _ in found.values()]), torch.cat([of for _, of in found.values()])
     made = {}
     for silo in roster.silos:
-        if silo.domain not in found:
+        if by_domain and silo.domain not in found:
             raise FairsiloError(
                 f"the synthetic folder {path} has no domain {silo.domain!r}{nearest(silo.domain, found)}"
             )
-        domain, wanted = found[silo.domain], _labels(silo, len(roster.classes), share)
-        chosen = []
+        images, targets = found.get(silo.domain, everything)
+        wanted, chosen = _labels(silo, len(roster.classes), share), []
         for number, name in enumerate(roster.classes):
-            pool = (domain.targets == number).nonzero().flatten()
+            pool = (targets == number).nonzero().flatten()
             if not len(pool):
                 raise FairsiloError(
                     f"the synthetic folder {path} has no image of the class {name!r} in the domain {silo.domain!r}"
@@ -142,7 +149,7 @@ def _from_folder(path: Path, roster: Roster, share: float, seed: int) -> dict[st
             stream = streams.generator(seed, "synthetic", silo.name, name)
             chosen.append(pool[torch.randperm(len(pool), generator=stream)[: int((wanted == number).sum())]])
         indices = torch.cat(chosen)
-        made[silo.name] = Split(like(domain.samples.take(indices)[0], roster), domain.targets[indices])
+        made[silo.name] = Split(images[indices], targets[indices])
     return made
 
 

@@ -148,7 +148,17 @@ def synthetic_of(
     shared = None if shelf is None else shelf.found
     settings = (data.synthetic_share, data.synthetic_bad, data.seed)
     place = folder and folder / "synthetic"
-    return make_synthetic(data.synthetic, roster, *settings, place, shared, words)
+    return make_synthetic(_kind(data), roster, *settings, place, shared, words)
+
+
+def _kind(data: DataSettings) -> str:
+    """What makes the images, with the server's own folder where these stand for synthetic ones."""
+    assert data.synthetic is not None
+    if data.synthetic != "server":
+        return data.synthetic
+    if data.server is None:
+        raise FairsiloError("data.synthetic=server takes the server's own images; say where they are: data.server=PATH")
+    return f"server:{data.server}"
 
 
 def words_of(experiment: Experiment, roster: Roster, engine: Engine) -> dict[str, Tensor]:
@@ -209,7 +219,7 @@ def check_data(experiment: Experiment, roster: Roster) -> None:
     data = experiment.data
     server_data_of(experiment, roster)
     if data.synthetic is not None:
-        check_synthetic(data.synthetic, roster, data.synthetic_share, data.synthetic_bad, data.seed)
+        check_synthetic(_kind(data), roster, data.synthetic_share, data.synthetic_bad, data.seed)
 
 
 def resolved(experiment: Experiment, roster: Roster, given: bool = False) -> Experiment:
