@@ -767,7 +767,7 @@ def test_a_diffusion_model_is_asked_by_the_paper_s_templates(
 
 
 # ----------------------------------------------------------------------------------------------- words that silos learn
-@pytest.mark.parametrize("engine", ["sequential", "processes"])
+@pytest.mark.parametrize("engine", ["sequential", pytest.param("processes", marks=pytest.mark.slow)])
 def test_silos_learn_words_for_their_styles(engine: str, tmp_path: Path, animals: Path, asked: list[str]) -> None:
     source = f"{TINY};learn=2;images=2"
     chosen = settings_of(animals, "fedavg-ft(tuning_lr=0.05)", synthetic=source, synthetic_share=0.2)
