@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 from pathlib import Path
@@ -12,9 +13,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fairsilo.analysis.crossings import contributions, front, holm, mean_ranks, shares
+from fairsilo.analysis.crossings import Contribution, contributions, corrected, front, holm, mean_ranks, shares
 from fairsilo.errors import FairsiloError
-from fairsilo.report.crossed import crossed_markdown, sources_of
+from fairsilo.report.crossed import about, crossed_markdown, sources_of
 from fairsilo.report.crossed_page import write_crossed
 from fairsilo.report.reproduced import ledger_page
 from fairsilo.reproduction import ledger, tables
@@ -38,40 +39,49 @@ paper: {of: "Halves", measures: [unseen]}
 
 
 # ------------------------------------------------------------------------------------------------------ the analysis
-def squares_by_regression(values: np.ndarray) -> list[float]:
-    """The sums of squares once more: by how much each further set of columns lowers what least squares leaves over."""
-    rows, columns, blocks = values.shape
+def left_over(values: np.ndarray, *sets: str) -> float:
+    """What least squares leaves over when levels of these combinations of row, column and block are fitted."""
     place = np.array(list(np.ndindex(values.shape)))
-    sets = [
-        np.eye(blocks)[place[:, 2]],
-        np.eye(rows)[place[:, 0]],
-        np.eye(columns)[place[:, 1]],
-        np.eye(rows * columns)[place[:, 0] * columns + place[:, 1]],
-    ]
-    left = []
-    for last in range(1, len(sets) + 1):
-        design = np.hstack(sets[:last])
-        found = np.linalg.lstsq(design, values.reshape(-1), rcond=None)[0]
-        left.append(float(np.square(values.reshape(-1) - design @ found).sum()))
-    return [left[0] - left[1], left[1] - left[2], left[2] - left[3], left[3]]
+    design = []
+    for letters in sets:
+        number = np.zeros(len(place), dtype=int)
+        for letter in letters:
+            axis = "rcb".index(letter)
+            number = number * values.shape[axis] + place[:, axis]
+        design.append(np.eye(number.max() + 1)[number])
+    found = np.linalg.lstsq(np.hstack(design), values.reshape(-1), rcond=None)[0]
+    return float(np.square(values.reshape(-1) - np.hstack(design) @ found).sum())
 
 
-def test_shares_are_those_of_nested_least_squares() -> None:
+def test_shares_and_tests_are_those_of_nested_least_squares() -> None:
     values = np.random.default_rng(3).normal(size=(4, 3, 5)) + np.arange(4)[:, None, None] + 2 * np.arange(5)
-    wanted, found = squares_by_regression(values), shares(values)
-    assert list(found.of.values()) == pytest.approx([one / sum(wanted) for one in wanted])
-    ratio = (wanted[0] / 3) / (wanted[3] / (4 * 11))
-    assert found.p["rows"] == pytest.approx(stats.f.sf(ratio, 3, 44))
-    ratio = (wanted[2] / 6) / (wanted[3] / 44)
-    assert found.p["together"] == pytest.approx(stats.f.sf(ratio, 6, 44))
+    fits = [("b",), ("b", "r"), ("b", "r", "c"), ("b", "rc"), ("rc", "rb"), ("rc", "rb", "cb")]
+    left = [left_over(values, *sets) for sets in fits]
+    rows, columns, together, row_by_block, column_by_block = (a - b for a, b in itertools.pairwise(left))
+    found = shares(values)
+    wanted = {
+        "rows": rows,
+        "columns": columns,
+        "together": together,
+        "blocks": row_by_block + column_by_block + left[-1],
+    }
+    assert found.of == pytest.approx({name: value / left[0] for name, value in wanted.items()})
+    assert found.p == pytest.approx(
+        {
+            "rows": stats.f.sf((rows / 3) / (row_by_block / 12), 3, 12),
+            "columns": stats.f.sf((columns / 2) / (column_by_block / 8), 2, 8),
+            "together": stats.f.sf((together / 6) / (left[-1] / 24), 6, 24),
+        }
+    )
 
 
-def test_with_one_block_rows_are_held_against_what_is_left() -> None:
+def test_one_block_tells_nothing_beyond_itself() -> None:
     values = np.random.default_rng(4).normal(size=(4, 3, 1))
-    found, wanted = shares(values), squares_by_regression(values)
-    assert found.of["chance"] == pytest.approx(0.0)
-    assert found.p["together"] is None
-    assert found.p["columns"] == pytest.approx(stats.f.sf((wanted[1] / 2) / (wanted[2] / 6), 2, 6))
+    found = shares(values)
+    assert found.of["blocks"] == pytest.approx(0.0)
+    assert set(found.p.values()) == {None}
+    for half in contributions(values, "abcd", "xyz"):
+        assert all(one.p is None and one.margin is not None for one in half)
 
 
 def test_halves_that_only_add_up_do_nothing_together() -> None:
@@ -81,25 +91,37 @@ def test_halves_that_only_add_up_do_nothing_together() -> None:
     assert found.of["together"] == pytest.approx(0.0, abs=1e-12)
     # 2 x 2 columns and blocks times the squares around the rows' mean, 3 x 2 rows and blocks times those of columns
     assert found.of["rows"] == pytest.approx(4 * np.square(rows - rows.mean()).sum() / (4 * 26 / 3 + 6 * 12.5))
+    assert set(found.p.values()) == {None}  # nothing differs between blocks, not even by chance
     local, server = contributions(values, ROWS, COLUMNS)
     assert [(one.name, one.mean) for one in local] == [("fedprox", pytest.approx(3.0)), ("fedsam", pytest.approx(-1.0))]
     assert [(one.name, one.mean) for one in server] == [("afl", pytest.approx(5.0))]
-    assert server[0].margin is None  # it is the same beside every row
+    assert server[0].margin is None
 
 
-def test_a_contribution_is_paired_over_the_other_halves() -> None:
-    values = np.array([[1.0, 2.0, 4.0], [3.0, 5.0, 5.0]])[:, :, None]
-    local, server = contributions(values, ("plain", "new"), ("", "b", "c"))
-    differences = [2.0, 3.0, 1.0]
-    assert local[0].mean == pytest.approx(2.0)
-    assert local[0].margin == pytest.approx(stats.t.ppf(0.975, 2) * 1.0 / math.sqrt(3))
-    alone = [stats.ttest_1samp(some, 0).pvalue for some in (differences, [1.0, 2.0], [3.0, 2.0])]
-    assert [one.p for one in (*local, *server)] == pytest.approx(holm(alone))
+def test_rounding_is_no_difference() -> None:
+    values = np.full((9, 9, 2), 48.7) + 1e-9 * np.random.default_rng(0).normal(size=(9, 9, 2))
+    assert shares(values).of == {}
+    assert all(one.p is None for half in contributions(values, "abcdefghi", "abcdefghi") for one in half)
+
+
+def test_a_contribution_is_tested_over_blocks() -> None:
+    """A half that helps one federation and harms the other has shown nothing, however alike its neighbours are."""
+    by_block = np.array([12.0, -10, 11, -9])
+    values = np.zeros((2, 3, 4)) + np.arange(3)[:, None]
+    values[1] += by_block + np.array([[0.0], [0.1], [-0.1]])
+    (new,), server = contributions(values, ("plain", "new"), ("", "b", "c"))
+    assert (new.mean, new.p) == (pytest.approx(1.0), pytest.approx(stats.ttest_1samp(by_block, 0).pvalue))
+    assert new.margin == pytest.approx(stats.t.ppf(0.975, 3) * by_block.std(ddof=1) / 2)
+    assert [one.mean for one in server] == pytest.approx([1.05, 1.95])
+    alone = contributions(values[:, :, :1], ("plain", "new"), ("", "b", "c"))[0][0]
+    assert alone.margin == pytest.approx(stats.t.ppf(0.975, 2) * 0.1 / math.sqrt(3))  # over what it stands beside
 
 
 def test_holm_corrects_step_by_step() -> None:
     assert holm([0.01, 0.04, None, 0.03]) == pytest.approx([0.03, 0.06, None, 0.06])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
+    found = [Contribution(name, 1.0, 1.0, p) for name, p in (("a", 0.01), ("b", 0.04), ("c", None))]
+    assert [one.p for one in corrected(found)] == pytest.approx([0.02, 0.04, None])
 
 
 def test_the_front_is_what_nobody_beats() -> None:
@@ -132,24 +154,67 @@ def runs(**more: Any) -> list[dict[str, Any]]:
     return [record(name, value, validation=validation.get(name, 0.4), **more) for name, value in unseen.items()]
 
 
-def test_a_crossing_reads_values_by_row_and_column() -> None:
-    found = Crossing.of([Source("one", GRID, runs()), Source("two", GRID, runs(seed=3))])
+def test_a_crossing_reads_values_by_row_column_and_block() -> None:
+    better = [{**one, "seed": 3, "generalisation": one["generalisation"] + 0.1} for one in runs()]
+    better[2]["generalisation"] += 0.04  # fedprox alone
+    found = Crossing.of([Source("one", GRID, runs()), Source("two", GRID, better)])
     assert found.blocks == ("one, c held out, seed 0", "two, c held out, seed 3")
     assert found.answers["unseen"][:, :, 0] == pytest.approx(np.array([[50.0, 55], [52, 56], [50, 55]]))
+    assert found.answers["unseen"][:, :, 1] == pytest.approx(np.array([[60.0, 65], [66, 66], [60, 65]]))
     assert found.means("worst") == dict.fromkeys(GRID.methods, 50.0)
-    assert [one.mean for one in found.contributions("unseen")[0]] == pytest.approx([1.5, 0.0])
+    prox, sam = found.contributions["unseen"][0]
+    assert (prox.mean, sam.mean) == (pytest.approx((1.5 + 3.5) / 2), 0.0)
+    (afl,) = found.contributions["unseen"][1]
+    alone = [stats.ttest_1samp(some, 0).pvalue for some in ([1.5, 3.5], [14 / 3, 10 / 3])]
+    assert (prox.p, afl.p) == pytest.approx((alone[0], 2 * alone[1]))  # the smaller one counts twice
     assert found.front() == ["fedprox | afl"]
-    assert "local halves" in sources_of(found, "unseen")
+    assert "what differs from block to block" in sources_of(found, "unseen")
+    assert sources_of(found, "worst") == "worst domain: all compositions are the same."
 
 
-def test_blocks_with_missing_runs_do_not_count() -> None:
-    found = Crossing.of([Source("one", GRID, runs()), Source("two", GRID, runs()[:4])])
-    assert found.blocks == ("one, c held out, seed 0",)
-    assert found.incomplete == {"two, c held out, seed 0": 4}
-    with pytest.raises(FairsiloError, match="of 6 at most 4 are there"):
-        Crossing.of([Source("two", GRID, runs()[:4])])
+def test_what_the_others_are_compared_with_comes_first() -> None:
+    turned = Grid(("fedprox", "fedavg", "fedsam"), ("afl", ""))
+    found, plain = (Crossing.of([Source("one", grid, runs())]) for grid in (turned, GRID))
+    assert (found.grid.rows[0], found.columns[0]) == ("fedavg", "mean")
+    assert found.contributions == plain.contributions
+    other = Grid(("fedsam", "fedprox"), ("", "afl"))
+    assert "(fedsam; mean)" in about(Crossing.of([Source("one", other, runs())]))
+
+
+def test_blocks_that_lack_something_do_not_count() -> None:
+    some = [{**one, "generalisation": None} if one["method"] == "afl" else one for one in runs()]
+    none = [{**one, "generalisation": math.nan} for one in runs()]
+    sources = [
+        Source(name, GRID, found) for name, found in (("a", runs()), ("b", runs()[:4]), ("c", some), ("d", none))
+    ]
+    found = Crossing.of(sources)
+    assert found.blocks == ("a, c held out, seed 0",)
+    assert found.incomplete == {
+        "b, c held out, seed 0": "4 of 6 compositions were run",
+        "c, c held out, seed 0": "5 of 6 have held-out domain",
+        "d, c held out, seed 0": "no run has held-out domain",
+    }
+    alone = Crossing.of(sources[3:])  # nobody was held out: the other answers are there
+    assert list(alone.answers) == ["personal", "worst", "deviation"]
+    assert alone.judged == ["personal", "worst"]
+    foreign = [*runs()[:5], record("scaffold", 0.5)]
+    for records, said in (
+        (runs()[:4], "4 of 6 compositions were run"),
+        (foreign, "5 of 6"),
+        ([], "no held-out domain"),
+    ):
+        with pytest.raises(FairsiloError, match=said):
+            Crossing.of([Source("two", GRID, records)])
+
+
+def test_sources_that_do_not_go_together_are_refused() -> None:
+    one = Source("one", GRID, runs())
     with pytest.raises(FairsiloError, match="other rows or columns"):
-        Crossing.of([Source("one", GRID, runs()), Source("two", Grid(ROWS[:2], COLUMNS), runs())])
+        Crossing.of([one, Source("two", Grid(ROWS[:2], COLUMNS), runs())])
+    with pytest.raises(FairsiloError, match="is there twice"):
+        Crossing.of([one, one])
+    with pytest.raises(FairsiloError, match="is measured by mae; halves are compared by shares alone"):
+        Crossing.of([Source("one", GRID, runs(metric="mae"))])
 
 
 def test_the_choice_sees_validation_samples_only() -> None:
@@ -164,7 +229,7 @@ def test_the_choice_sees_validation_samples_only() -> None:
     assert Crossing.of([Source("one", GRID, other)]).chosen(6) == plain.chosen(6)
     bare = [{**one, "silos": {k: {**v, "validation": None} for k, v in one["silos"].items()}} for one in runs()]
     without = Crossing.of([Source("one", GRID, bare)])
-    assert not without.can_choose
+    assert not without.choosable
     with pytest.raises(FairsiloError, match="no results on validation samples"):
         without.chosen(2)
 
@@ -185,19 +250,26 @@ def test_the_page_shows_halves_cells_front_and_choice(tmp_path: Path) -> None:
     page = write_crossed(found, tmp_path / "new", choose=2)
     html = page.read_text(encoding="utf-8")
     check_well_formed(html)
-    for said in ("What each half contributes", "One federation", "Chosen to go on", "two, c held out", "fedprox | afl"):
+    for said in (
+        "What each half contributes",
+        "One federation",
+        "Chosen to go on",
+        "two, c held out, seed 0 (2 of 6",
+        "fedprox | afl",
+    ):
         assert said in html
     rows = list(csv.DictReader((page.parent / "crossings.csv").read_text(encoding="utf-8").splitlines()))
     assert len(rows) == 6 * len(found.answers)
-    assert {"local": "fedprox", "server": "afl", "measure": "unseen", "value": "56.00000000000001"}.items() <= next(
-        row for row in rows if (row["local"], row["server"]) == ("fedprox", "afl")
-    ).items()
-    assert r"local & fedprox & $+1.5 \pm 6.4$" in (page.parent / "crossings.tex").read_text(encoding="utf-8")
+    (value,) = (
+        row["value"] for row in rows if (row["row"], row["column"], row["measure"]) == ("fedprox", "afl", "unseen")
+    )
+    assert float(value) == pytest.approx(56.0)
+    assert r"row & fedprox & $+1.5 \pm 6.4$" in (page.parent / "crossings.tex").read_text(encoding="utf-8")
 
 
 def test_the_command_reads_tables_of_the_ledger(folder: Path, capsys: Any) -> None:
     code, _, err = call(capsys, "crossings", "crossings/some")
-    assert (code, err) == (2, "error: crossings/some has no held-out domain and seed with all compositions run\n")
+    assert (code, err) == (2, "error: crossings/some has no held-out domain and seed with all compositions\n")
     ledger.append("crossings/some", [*runs(), *runs(seed=1, settings={"train.lr": "3"})])
     code, text, err = call(capsys, "crossings", "crossings/some", "--choose", "1", "-o", str(folder / "out"))
     assert (code, err) == (0, "")
@@ -214,6 +286,7 @@ def test_the_command_reads_tables_of_the_ledger(folder: Path, capsys: Any) -> No
     assert "| fedprox | 52.0 | 56.0\\* |" in told
     assert "| fedsam | 1" in told.partition("Chosen by")[2]
     assert crossed(table, runs()[:3]) is None
+    assert crossed(table, [*runs(), *runs(tuned="fedavg @ lr=1")]) is None  # the usual table has a column for those
 
 
 def test_what_is_no_grid_is_refused(folder: Path, capsys: Any) -> None:
@@ -236,5 +309,5 @@ def test_a_comparison_of_the_users_own_is_read(here: Path, packed: Path, capsys:
     assert found.blocks == ("made, stamp held out, seed 0",)
     summary = json.loads((here / "made" / "fedprox-afl" / "stamp-seed0" / "summary.json").read_text())
     assert found.means("unseen")["fedprox | afl"] == pytest.approx(100 * summary["generalisation"]["mean"], abs=1e-3)
-    assert found.can_choose
+    assert len(found.choosable) == 3
     assert "fedprox" in "\n".join(crossed_markdown(found, 2))

@@ -38,7 +38,7 @@ from fairsilo.data.federation import Federation, federate
 from fairsilo.data.glyphs import CLASSES, glyphs
 from fairsilo.data.newcomer import read_newcomer
 from fairsilo.data.packed import write_packed
-from fairsilo.data.synthetic import bad_ones, make_synthetic
+from fairsilo.data.synthetic import bad_ones, make_synthetic, public_images
 from fairsilo.engine.base import Engine
 from fairsilo.engine.events import Callback, Event, silent
 from fairsilo.engine.host import Blueprint, Host
@@ -666,19 +666,34 @@ def test_a_synthetic_folder_is_read_by_domain_and_a_missing_class_named(tmp_path
         make_synthetic(f"folder:{tmp_path}", digits.roster, 0.25, 0.0, 0)
 
 
-def test_public_images_of_the_server_stand_for_synthetic_ones(tmp_path: Path, digits: Federation) -> None:
-    """A domain that is there has its own; one that is not has some of all."""
-    write_folder(tmp_path, ("scan", "street"))
-    made = make_synthetic(f"server:{tmp_path}", digits.roster, 0.25, 0.5, 0)
-    own = make_synthetic(
-        f"folder:{tmp_path}", dataclasses.replace(digits, silos=(digits["scan"],)).roster, 0.25, 0.5, 0
-    )
-    assert torch.equal(made["scan"].inputs, own["scan"].inputs)
-    for silo in digits.silos:
-        assert len(made[silo.name]) == round(0.25 * len(silo.train))
-    whole = make_synthetic(f"server:{tmp_path}", digits.roster, 5.0, 0.0, 0)
-    assert (len(whole["scan"]), len(whole["photo"])) == (30, 60)
-    assert not torch.equal(made["photo"].inputs, made["print"].inputs)  # each draws its own
+def test_public_images_of_the_server_stand_for_synthetic_ones(digits: Federation) -> None:
+    """A domain that is there has its own; what is not there comes from all but the held-out domain."""
+
+    def split(first: int, classes: range = range(10)) -> Split:
+        targets = torch.tensor([number for number in classes for _ in range(3)])
+        return Split(torch.full((len(targets), 3, 16, 16), first, dtype=torch.uint8), targets)
+
+    people = dataclasses.replace(digits, silos=(digits["photo"], digits["print"], digits["scan"]))
+    people = dataclasses.replace(people, unseen=(dataclasses.replace(digits["scan"], name="street", domain="street"),))
+    source = {"scan": split(1), "print": split(2, range(9)), "street": split(3), "web": split(4)}
+    made = public_images(source, people.roster, 0.25, 0)
+    for silo in people.silos:
+        wanted = max(10, round(0.25 * len(silo.train)))
+        counts = made[silo.name].targets.bincount(minlength=10)
+        assert int(counts.max() - counts.min()) <= 1
+        assert len(made[silo.name]) == min(wanted, 30)
+    firsts = {name: set(one.inputs[:, 0, 0, 0].tolist()) for name, one in made.items()}
+    assert firsts["scan"] == {1}
+    assert firsts["photo"] <= {1, 2, 4}
+    assert 3 not in set.union(*firsts.values())  # no model may see anything of what is held out
+    nine = made["print"].inputs[made["print"].targets == 9][:, 0, 0, 0]
+    others = made["print"].inputs[made["print"].targets != 9][:, 0, 0, 0]
+    assert set(others.tolist()) == {2}
+    assert set(nine.tolist()) <= {1, 4}
+    with pytest.raises(FairsiloError, match="of domains that are held out"):
+        public_images({"street": split(3)}, people.roster, 0.25, 0)
+    with pytest.raises(FairsiloError, match="no image of the class '9'"):
+        public_images({"scan": split(1, range(9))}, people.roster, 0.25, 0)
 
 
 def test_bad_sources_of_synthetic_images_are_refused_in_a_sentence(

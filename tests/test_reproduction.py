@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from fairsilo.cli import app
 from fairsilo.errors import FairsiloError
-from fairsilo.report.figures.files import options_of
+from fairsilo.report.figures.files import asked_figures, numbers_of
 from fairsilo.report.forest import Effect, forest_chart
 from fairsilo.report.reproduced import reproduced_markdown
 from fairsilo.report.reproduced_page import write_reproduced
@@ -24,6 +25,7 @@ from fairsilo.reproduction.standing import Estimate, Standing, runs_of
 from fairsilo.reproduction.tables import read_table
 from fairsilo.runs.comparison import read_searched
 from fairsilo.runs.folder import RunFolder
+from test_figures import replay as whole_replay
 from test_report_page import check_well_formed
 
 TABLE = """
@@ -110,16 +112,66 @@ def test_numbers_of_losses_and_figures() -> None:
 
 
 def test_figures_that_tables_ask_for_are_there() -> None:
-    """With options that they have, and measures that read what they give."""
+    """With options that they have, in runs that keep what they are made from."""
     asked = [table for table in tables.tables() if table.figures]
     assert {"fft-gp/figures-digits", "fedheal/figure2-digits", "grace/figure2-dermoscopy"} <= {
         one.name for one in asked
     }
     for table in asked:
-        for text in table.figures:
-            name, _, brackets = text.partition("(")
-            options_of(name, brackets.rstrip(")").split(",") if brackets else [])
+        assert len(asked_figures(table.figures)) == len(table.figures)
         assert table.common.evaluate.keep_local
+    assert asked_figures(["weight-gap(sweep=2)", "t-sne"]) == {"weight-gap": {"sweep": 2}, "t-sne": {}}
+    for texts, said in (
+        (["weight-gup"], "did you mean 'weight-gap'"),
+        (["weight-gap(swep=2)"], "has no option 'swep'"),
+        (["t-sne", "t-sne(limit=3)"], "asked for twice"),
+    ):
+        with pytest.raises(FairsiloError, match=said):
+            asked_figures(texts)
+
+
+def test_measures_read_what_figures_give() -> None:
+    """By the names that real diagnostics use, after 200 rounds as the table has them."""
+    replay = whole_replay(200)
+    figures, failed = numbers_of(
+        replay, asked_figures(["update-consistency", "gap-variance", "weight-gap", "a-distance"])
+    )
+    assert failed == []
+    told = record("fedavg", 0, 0.4, figures=figures)
+    names = [f"steady-{window}{end}" for window in ("first-10", "first-100", "last-10") for end in ("", "-chance")]
+    names += ["gaps-fedavg", "gaps-ga", "gaps-faa", "slope", "pearson"]
+    names += ["a-distance-first", "a-distance-last", "a-distance"]
+    assert [name for name in names if MEASURES[name].of(told) is None] == []
+
+
+def test_a_figure_that_cannot_be_measured_costs_itself_alone() -> None:
+    replay = whole_replay(2)
+    replay.see = lambda *_: (torch.full((9, 2), math.nan), torch.zeros(9))
+    found, failed = numbers_of(replay, asked_figures(["a-distance", "gap-variance"]))
+    assert list(found) == ["gap-variance"]
+    assert len(failed) == 1
+    assert failed[0].startswith("a-distance: ")
+
+
+def test_the_course_of_a_loss_is_followed_silo_by_silo() -> None:
+    """A silo that sits out a round does not make the loss rise; what is no number does not count."""
+    rounds = [{"a": 1.0, "b": 5.0}, {"a": 2.0}, {"a": 0.5, "b": 4.0}, {"a": math.nan, "b": 4.5}]
+    assert ledger._course(rounds) == {"last": pytest.approx((0.5 + 4.5) / 2), "rises": pytest.approx((1.0 + 0.5) / 2)}
+    assert ledger._course([{}]) == {}
+
+
+def test_runs_that_tell_more_take_the_place_of_those_that_tell_less(folder: Path) -> None:
+    old = record("fedavg", 0, 0.4)
+    assert ledger.append("some/table1", [old]) == 1
+    assert ledger.append("some/table1", [{**old, "loss": {"last": 1.0}}]) == 1
+    assert ledger.append("some/table1", [{**old, "loss": {"last": 1.0}, "figures": {"t-sne": {"mixing": 1.0}}}]) == 1
+    assert ledger.append("some/table1", [{**old, "loss": {"last": 2.0}}]) == 0
+    (line,) = ledger.read("some/table1")
+    assert line["figures"]
+    other = TABLE.replace("measures: [unseen, average, deviation]", "measures: [loss-rises]")
+    other = other.partition("  numbers:")[0]
+    (folder / "some" / "losses.yaml").write_text(other, encoding="utf-8")
+    assert runs_of(read_table("some/losses")) == []  # the same settings, and nothing of what this table is about
 
 
 def test_an_estimate_is_students() -> None:

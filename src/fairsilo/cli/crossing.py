@@ -38,8 +38,8 @@ def crossings(
         show_json({**found.as_dict(), **({"chosen": found.chosen(choose)} if choose else {})})
         return
     say(f"{len(found.grid.methods)} compositions, each run in: {'; '.join(found.blocks)}")
-    for block, count in found.incomplete.items():
-        say(f"not counted: {block}, which has {count} of {len(found.grid.methods)}")
+    for block, why in found.incomplete.items():
+        say(f"not counted: {block}: {why}")
     for drawn in crossed_tables(found, choose):
         show(drawn)
     if page:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -144,8 +144,10 @@ def _run(
     from fairsilo import api
     from fairsilo.cli.grid import GridListener
     from fairsilo.cli.progress import ProgressListener
+    from fairsilo.report.figures.files import asked_figures
     from fairsilo.reproduction.ledger import record_of
 
+    figures = asked_figures(table.figures)
     for row in rows:
         if row not in asked.methods:
             raise FairsiloError(f"{table.name} has no row {row!r}; it has: {'; '.join(asked.methods)}")
@@ -171,18 +173,21 @@ def _run(
     records = []
     for cell in made.cells:
         folder, own = made.folder / cell["folder"], text.get((cell["held_out"], cell["method"]), "")
-        records.append(record_of(cell, folder, given, own, _shown_by(table.figures, folder)))
+        records.append(record_of(cell, folder, given, own, _shown_by(figures, folder)))
     return records
 
 
-def _shown_by(names: Sequence[str], folder: Path) -> dict[str, dict[str, float]]:
+def _shown_by(asked: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str, dict[str, float]]:
     """What diagnostics show of a run, in numbers."""
-    if not names:
+    if not asked:
         return {}
     from fairsilo.report.figures.files import numbers_of
     from fairsilo.runs.replayed import Replayed
 
-    return numbers_of(Replayed(folder), names)
+    found, failed = numbers_of(Replayed(folder), asked)
+    for problem in failed:
+        say(f"{folder}: not measured: {problem}")
+    return found
 
 
 def _folder(table: Any, kind: str = "") -> Path:

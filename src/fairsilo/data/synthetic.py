@@ -7,7 +7,7 @@ from Pillow's own font and from Computer Modern's old-style numerals, and every 
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import quote
@@ -19,7 +19,7 @@ from torch import Tensor
 from fairsilo.core import streams
 from fairsilo.core.files import read_tree, write_tree
 from fairsilo.core.roster import Member, Roster
-from fairsilo.core.samples import Split
+from fairsilo.core.samples import Split, joined
 from fairsilo.data import TOKEN
 from fairsilo.data.diffusion import Generator, drawn, load, package, prompt
 from fairsilo.data.drawing import STYLES, Easel, Pixels, as_bytes
@@ -45,17 +45,16 @@ def make_synthetic(
 ) -> dict[str, Split]:
     """For each silo that trains `share` times as many images as it trains on, of all classes alike.
 
-    `kind` is `glyphs`, `folder:PATH` (PATH/domain/class/image), `diffusion:MODEL` with options (`Generator`), or
-    `server:PATH`, whose images stand for every silo's, those of its own domain where there are some. `bad` is the share
-    of unfit images among those rendered for glyphs. What a diffusion model made is kept in `folder`, and in `shared`
-    for other runs of this process: it takes long, and another machine may draw other images. `words` asks the silos for
-    the words that they learn for their styles, where the generator wants them.
+    `kind` is `glyphs`, `folder:PATH` (PATH/domain/class/image), or `diffusion:MODEL` with options (`Generator`). `bad`
+    is the share of unfit images among those rendered for glyphs. What a diffusion model made is kept in `folder`, and
+    in `shared` for other runs of this process: it takes long, and another machine may draw other images. `words` asks
+    the silos for the words that they learn for their styles, where the generator wants them.
     """
     name, source = _source(kind)
     if name == "glyphs":
         return _rendered(roster, share, bad, seed)
-    if name in ("folder", "server"):
-        return _from_folder(Path(source), roster, share, seed, by_domain=name == "folder")
+    if name == "folder":
+        return _from_folder(Path(source), roster, share, seed)
     return _diffused(source, roster, share, seed, folder, {} if shared is None else shared, words)
 
 
@@ -95,8 +94,7 @@ def leaving(kind: str) -> tuple[str, ...]:
 def _source(kind: str) -> tuple[str, str]:
     """The generator and where it gets its images from; a sentence where there is no such generator."""
     name, _, source = kind.partition(":")
-    fitting = {"glyphs": not source, "diffusion": bool(source.partition(";")[0])}
-    fitting |= dict.fromkeys(("folder", "server"), bool(source))
+    fitting = {"glyphs": not source, "folder": bool(source), "diffusion": bool(source.partition(";")[0])}
     if not fitting.get(name):
         raise FairsiloError(f"data.synthetic is {kind!r}; it must be one of {', '.join(KINDS)}")
     return name, source
@@ -123,33 +121,69 @@ def like(images: Tensor, roster: Roster) -> Tensor:
 
 
 # ----------------------------------------------------------------------------------------------------------- a folder
-def _from_folder(path: Path, roster: Roster, share: float, seed: int, by_domain: bool) -> dict[str, Split]:
-    """Images of each silo's domain; unless `by_domain`, a domain that is not there has those of all the others."""
+def _from_folder(path: Path, roster: Roster, share: float, seed: int) -> dict[str, Split]:
+    """Images of each silo's domain."""
     if not path.is_dir():
         raise FairsiloError(f"the synthetic folder {path} does not exist; give PATH/domain/class/image")
-    found = {
-        name: (like(domain.samples.inputs, roster), domain.targets)
-        for name, domain in read_newcomer(str(path), roster.classes, max(roster.shape[-2:])).items()
-    }
-    everything = torch.cat([images for images, _ in found.values()]), torch.cat([of for _, of in found.values()])
+    found = read_newcomer(str(path), roster.classes, max(roster.shape[-2:]))
     made = {}
     for silo in roster.silos:
-        if by_domain and silo.domain not in found:
+        if silo.domain not in found:
             raise FairsiloError(
                 f"the synthetic folder {path} has no domain {silo.domain!r}{nearest(silo.domain, found)}"
             )
-        images, targets = found.get(silo.domain, everything)
-        wanted, chosen = _labels(silo, len(roster.classes), share), []
-        for number, name in enumerate(roster.classes):
-            pool = (targets == number).nonzero().flatten()
+        domain = found[silo.domain]
+        pools = [(domain.targets == number).nonzero().flatten() for number in range(len(roster.classes))]
+        for pool, name in zip(pools, roster.classes, strict=True):
             if not len(pool):
                 raise FairsiloError(
                     f"the synthetic folder {path} has no image of the class {name!r} in the domain {silo.domain!r}"
                 )
-            stream = streams.generator(seed, "synthetic", silo.name, name)
-            chosen.append(pool[torch.randperm(len(pool), generator=stream)[: int((wanted == number).sum())]])
-        indices = torch.cat(chosen)
-        made[silo.name] = Split(images[indices], targets[indices])
+        indices = _some_of(pools, silo, roster, share, seed)
+        made[silo.name] = Split(like(domain.samples.take(indices)[0], roster), domain.targets[indices])
+    return made
+
+
+def _some_of(pools: Sequence[Tensor], silo: Member, roster: Roster, share: float, seed: int) -> Tensor:
+    """As many indices of each class as a silo gets, drawn from those of the class."""
+    wanted = _labels(silo, len(roster.classes), share).bincount(minlength=len(roster.classes)).tolist()
+    drawn = [
+        pool[torch.randperm(len(pool), generator=streams.generator(seed, "synthetic", silo.name, name))[:count]]
+        for pool, name, count in zip(pools, roster.classes, wanted, strict=True)
+    ]
+    return torch.cat(drawn)
+
+
+# ------------------------------------------------------------------------------------------ what the server has itself
+def public_images(source: Mapping[str, Split], roster: Roster, share: float, seed: int) -> dict[str, Split]:
+    """Real images of the server, by domain, in the place of synthetic ones.
+
+    A silo gets those of its own domain. A class that its domain does not have there is drawn from all domains but the
+    held-out ones, of which no model may see anything.
+    """
+    held_out = {silo.domain for silo in roster.unseen}
+    domains = {name: split for name, split in source.items() if name not in held_out}
+    if not domains:
+        raise FairsiloError("data.synthetic=server: all images of the server are of domains that are held out")
+    whole, places = joined(domains.values()), {}
+    begun = 0
+    for name, split in domains.items():
+        places[name] = torch.arange(begun, begun + len(split))
+        begun += len(split)
+    made = {}
+    for silo in roster.silos:
+        pools = []
+        for number, name in enumerate(roster.classes):
+            every = (whole.targets == number).nonzero().flatten()
+            if not len(every):
+                raise FairsiloError(
+                    f"data.synthetic=server: the server has no image of the class {name!r} to learn from"
+                )
+            own = places.get(silo.domain, torch.arange(0))
+            mine = own[whole.targets[own] == number]
+            pools.append(mine if len(mine) else every)
+        indices = _some_of(pools, silo, roster, share, seed)
+        made[silo.name] = Split(*whole.take(indices))
     return made
 
 

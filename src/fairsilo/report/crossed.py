@@ -7,23 +7,29 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table as Drawn
 
 from fairsilo.analysis.crossings import SOURCES, Contribution
-from fairsilo.reproduction.crossing import CHOSEN_BY, Crossing
+from fairsilo.reproduction.crossing import Crossing
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.runs.comparison import composed
 
 SURE = 0.05
 FRONT = "*"
-SAID = {
-    "rows": "local halves",
-    "columns": "server halves",
-    "together": "both together",
-    "chance": "chance",
-}
-ABOUT = (
-    "A half's contribution is its difference to the plain half (fedavg; the mean), averaged over the other halves; its "
-    "margin (95 %) is over these. ! marks those beyond chance in these runs (p < 0.05, corrected for all halves by "
-    "Holm); another federation or seed may tell another story."
-)
+
+
+def about(crossing: Crossing) -> str:
+    """What a contribution is, and what its margin tells."""
+    said = (
+        f"A half's contribution is its difference to the first of its kind ({crossing.grid.rows[0]}; "
+        f"{crossing.columns[0]}), averaged over the other halves. "
+    )
+    if len(crossing.blocks) == 1:
+        return said + (
+            "Its margin (95 %) is over the other halves: how much it depends on what it stands beside. Of one "
+            "federation, held-out domain and seed nothing follows about others, so nothing is marked."
+        )
+    return said + (
+        f"Its margin (95 %) is over the {len(crossing.blocks)} blocks; ! marks what chance would hardly give "
+        "(p < 0.05, corrected for all halves and answers by Holm)."
+    )
 
 
 def contributed(one: Contribution, decimals: int = 1) -> str:
@@ -34,15 +40,18 @@ def contributed(one: Contribution, decimals: int = 1) -> str:
 
 def sources_of(crossing: Crossing, measure: str) -> str:
     """Where differences come from, in words."""
-    found = crossing.shares(measure)
-    parts = []
-    for name in SOURCES:
-        if name == "chance" and len(crossing.blocks) == 1:
-            continue
-        word = "both together and chance" if name == "together" and len(crossing.blocks) == 1 else SAID[name]
-        p = found.p.get(name)
-        parts.append(f"{word} {100 * found.of[name]:.0f} %" + ("" if p is None else f" (p = {p:.2g})"))
-    return f"{MEASURES[measure].title}: differences come from {', '.join(parts)}."
+    found, title, several = crossing.shares(measure), MEASURES[measure].title, len(crossing.blocks) > 1
+    if not found.of:
+        return f"{title}: all compositions are the same."
+    words = {"rows": "rows", "columns": "columns"}
+    words |= {"together": "both together", "blocks": "what differs from block to block and chance"}
+    words = words if several else {**words, "together": "both together and chance"}
+    parts = [
+        f"{words[name]} {100 * found.of[name]:.0f} %" + ("" if (p := found.p.get(name)) is None else f" (p = {p:.2g})")
+        for name in SOURCES
+        if several or name != "blocks"
+    ]
+    return f"{title}: differences come from {', '.join(parts)}."
 
 
 def lines(crossing: Crossing, measure: str, mark: str = FRONT) -> Iterator[tuple[str, list[str]]]:
@@ -55,10 +64,10 @@ def lines(crossing: Crossing, measure: str, mark: str = FRONT) -> Iterator[tuple
 
 def halves(crossing: Crossing) -> list[tuple[str, str, list[str]]]:
     """Kind, name and contribution by answer, of every half but the plain ones."""
-    by_answer = [crossing.contributions(name) for name in crossing.answers]
+    by_answer = list(crossing.contributions.values())
     decimals = [MEASURES[name].decimals for name in crossing.answers]
     found = []
-    for kind, place in (("local", 0), ("server", 1)):
+    for kind, place in (("row", 0), ("column", 1)):
         for index, one in enumerate(by_answer[0][place]):
             texts = [contributed(some[place][index], digits) for some, digits in zip(by_answer, decimals, strict=True)]
             found.append((kind, one.name, texts))
@@ -67,8 +76,7 @@ def halves(crossing: Crossing) -> list[tuple[str, str, list[str]]]:
 
 def titled(crossing: Crossing) -> list[str]:
     """The answers with which end of them is good."""
-    ends = {True: "more is better", False: "less is better"}
-    return [f"{MEASURES[name].title} ({ends[MEASURES[name].higher]})" for name in crossing.answers]
+    return [f"{MEASURES[name].title} ({MEASURES[name].better})" for name in crossing.answers]
 
 
 def crossed_tables(crossing: Crossing, choose: int = 0) -> list[Drawn]:
@@ -83,7 +91,7 @@ def crossed_tables(crossing: Crossing, choose: int = 0) -> list[Drawn]:
             drawn.add_row(row, *numbers)
         drawn.caption, drawn.caption_justify = sources_of(crossing, name), "left"
         found.append(drawn)
-    drawn = Drawn(title="what each half contributes, in points", title_justify="left", caption=ABOUT)
+    drawn = Drawn(title="what each half contributes, in points", title_justify="left", caption=about(crossing))
     drawn.caption_justify = "left"
     for column in ("", "half", *(MEASURES[name].title for name in crossing.answers)):
         drawn.add_column(column, justify="right" if column in _answers(crossing) else "left")
@@ -100,7 +108,7 @@ def _answers(crossing: Crossing) -> set[str]:
 
 
 def _chosen(crossing: Crossing, count: int) -> Drawn:
-    said = f"chosen by mean rank over {', '.join(MEASURES[name].title for name in CHOSEN_BY)}"
+    said = f"chosen by mean rank over {', '.join(MEASURES[name].title for name in crossing.choosable)}"
     drawn = Drawn(title=said, title_justify="left")
     for column in ("composition", "mean rank", *(MEASURES[name].title for name in crossing.answers)):
         drawn.add_column(column, justify="left" if column == "composition" else "right")
@@ -122,11 +130,11 @@ def crossed_markdown(crossing: Crossing, choose: int = 0) -> list[str]:
         blocks += [f"{title}; \\* is on the front.", markdown(["", *crossing.columns], body)]
         blocks += [sources_of(crossing, name)]
     body = [[kind, half, *texts] for kind, half, texts in halves(crossing)]
-    blocks += [ABOUT, markdown(["", "half", *(MEASURES[name].title for name in crossing.answers)], body)]
+    blocks += [about(crossing), markdown(["", "half", *(MEASURES[name].title for name in crossing.answers)], body)]
     if choose:
         body = [[name, f"{rank:.1f}", *numbers_of(crossing, name)] for name, rank in crossing.chosen(choose).items()]
         said = "Chosen by the training silos' validation samples alone (mean rank over "
-        blocks += [f"{said}{', '.join(MEASURES[name].title for name in CHOSEN_BY)}):"]
+        blocks += [f"{said}{', '.join(MEASURES[name].title for name in crossing.choosable)}):"]
         blocks += [markdown(["composition", "mean rank", *(MEASURES[name].title for name in crossing.answers)], body)]
     return blocks
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from fairsilo import __version__
 from fairsilo.report.blocks import cells, document, figure, figures, heads, paragraph, section, table
 from fairsilo.report.charts import Series, scatter_chart, text
-from fairsilo.report.crossed import ABOUT, contributed, halves, numbers_of, sources_of, titled
+from fairsilo.report.crossed import about, contributed, halves, numbers_of, sources_of, titled
 from fairsilo.report.forest import Effect, forest_chart
 from fairsilo.report.heat import heat_table
 from fairsilo.report.spreadsheet import csv_text
 from fairsilo.report.tables import escaped_latex
-from fairsilo.reproduction.crossing import CHOSEN_BY, Crossing
+from fairsilo.reproduction.crossing import Crossing
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.runs.folder import RunFolder
 
@@ -30,11 +30,9 @@ def write_crossed(crossing: Crossing, folder: Path, choose: int = 0) -> Path:
 def page(crossing: Crossing, choose: int = 0) -> str:
     """The whole document: what the halves contribute first, as that is what one can take away."""
     count, blocks = len(crossing.grid.methods), len(crossing.blocks)
-    title = f"{len(crossing.grid.rows)} local × {len(crossing.grid.columns)} server halves"
+    title = f"{len(crossing.grid.rows)} × {len(crossing.grid.columns)} halves"
     said = [f"{count} compositions, each run in {'; '.join(crossing.blocks)}."]
-    said += (
-        [f"Not counted, as compositions are missing: {', '.join(crossing.incomplete)}."] if crossing.incomplete else []
-    )
+    said += [f"Not counted: {block} ({why})." for block, why in crossing.incomplete.items()]
     if blocks == 1:
         said.append("One federation, one held-out domain, one seed: what is seen here may be theirs alone.")
     eyebrow = '<p class="eyebrow">fairsilo crossings</p>'
@@ -47,14 +45,14 @@ def forests(crossing: Crossing) -> str:
     """A picture for each answer and kind of half."""
     drawn = []
     for name, title in zip(crossing.answers, titled(crossing), strict=True):
-        for kind, found in zip(("local", "server"), crossing.contributions(name), strict=True):
+        for kind, found in zip(("rows", "columns"), crossing.contributions[name], strict=True):
             effects = [Effect(one.name, one.mean, one.margin) for one in found]
-            label = f"{kind} halves: {title}"
-            chart = forest_chart(effects, title=label, x_label="difference to the plain half, points")
+            label = f"{kind}: {title}"
+            chart = forest_chart(effects, title=label, x_label="difference to the first, points")
             drawn.append(figure(label, chart, caption=f"{label}."))
     sources = [paragraph(sources_of(crossing, name)) for name in crossing.answers]
     return section(
-        "halves", "What each half contributes", paragraph(ABOUT), *sources, figures(*drawn), _table(crossing)
+        "halves", "What each half contributes", paragraph(about(crossing)), *sources, figures(*drawn), _table(crossing)
     )
 
 
@@ -73,7 +71,7 @@ def grids(crossing: Crossing) -> str:
     for name, title in zip(crossing.answers, titled(crossing), strict=True):
         beside = next((other for other in crossing.answers if other != name), name)
         small = (MEASURES[beside].title, means[beside])
-        shaded = heat_table(grid, ("", means[name]), small, max if MEASURES[name].higher else min)
+        shaded = heat_table(grid, ("", means[name]), small, min if MEASURES[name].higher is False else max)
         drawn.append(f"<h3>{text(title)}</h3>\n{shaded}")
     about = "Bold is the best of its row (R) or of its column (C); the stronger the shade, the better."
     return section("grid", "Every composition", paragraph(about, "quiet"), *drawn)
@@ -101,7 +99,7 @@ def ahead(crossing: Crossing) -> str:
 
 def picked(crossing: Crossing, count: int) -> str:
     """What goes on, by validation samples alone."""
-    by = ", ".join(MEASURES[name].title for name in CHOSEN_BY)
+    by = ", ".join(MEASURES[name].title for name in crossing.choosable)
     said = f"By mean rank over blocks and {by}: no test sample had a say. Beside it what came out on test samples."
     rows = [
         f'<tr><th scope="row">{text(name)}</th>{cells([f"{rank:.1f}", *numbers_of(crossing, name)])}</tr>\n'
@@ -114,30 +112,30 @@ def picked(crossing: Crossing, count: int) -> str:
 def as_csv(crossing: Crossing) -> str:
     """Unrounded, a line for each composition, block and answer."""
     found = [
-        {"local": row, "server": column, "block": block, "measure": name, "value": float(values[i, j, k])}
+        {"row": row, "column": column, "block": block, "measure": name, "value": float(values[i, j, k])}
         for name, values in crossing.answers.items()
         for i, row in enumerate(crossing.grid.rows)
         for j, column in enumerate(crossing.columns)
         for k, block in enumerate(crossing.blocks)
     ]
-    return csv_text(["local", "server", "block", "measure", "value"], found)
+    return csv_text(["row", "column", "block", "measure", "value"], found)
 
 
 def as_latex(crossing: Crossing) -> str:
     """A booktabs table of what each half contributes."""
     lines = [
         f"% {'; '.join(crossing.blocks)}",
-        "% difference to the plain half over the other halves, with its 95 % interval",
+        f"% {about(crossing)}",
         rf"\begin{{tabular}}{{ll{'r' * len(crossing.answers)}}}",
         r"\toprule",
         " & half" + "".join(f" & {escaped_latex(MEASURES[name].title)}" for name in crossing.answers) + r" \\",
         r"\midrule",
     ]
-    by_answer = {name: crossing.contributions(name) for name in crossing.answers}
-    for place, kind in enumerate(("local", "server")):
+    by_answer = crossing.contributions
+    for place, kind in enumerate(("row", "column")):
         for index, one in enumerate(by_answer[next(iter(by_answer))][place]):
             texts = [contributed(found[place][index]).replace("±", r"\pm") for found in by_answer.values()]
             numbers = " & ".join(f"${written.replace(' !', '^{*}')}$" for written in texts)
             lines.append(f"{kind} & {escaped_latex(one.name)} & {numbers} \\\\")
-        lines += [r"\midrule"] if kind == "local" else []
+        lines += [r"\midrule"] if kind == "row" else []
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])

@@ -58,8 +58,7 @@ def forests(standing: Standing) -> str:
     for name in standing.table.measures:
         found, measure = effects(standing, name), MEASURES[name]
         if found:
-            better = "more" if measure.higher else "less"
-            label = f"{measure.title}, minus {first}; {better} is better"
+            label = f"{measure.title}, minus {first}; {measure.better}"
             drawing = forest_chart(found, title=label, x_label="difference", decimals=measure.decimals)
             diamonds = " Diamonds: the paper's differences." if any(one.other is not None for one in found) else ""
             drawn.append(figure(measure.title, drawing, caption=f"{label}.{diamonds}"))

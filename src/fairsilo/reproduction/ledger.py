@@ -9,7 +9,7 @@ import json
 import math
 import statistics
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from fairsilo.reproduction.measures import Record
 from fairsilo.reproduction.tables import FOLDER
 
 RESULTS = FOLDER / "results"
-ELSEWHERE = {"packed", "folder", "root", *(item.name for item in dataclasses.fields(EngineSettings))}
+ELSEWHERE = {"packed", "folder", "root", "server", *(item.name for item in dataclasses.fields(EngineSettings))}
 DIGITS = 6  # of the numbers that are kept
 KEPT = ("domain", "unseen", "samples", "global", "adapted", "personal", "gap", "validation")  # of every silo
 
@@ -42,18 +42,21 @@ def key(record: Record) -> tuple[object, ...]:
 
 
 def append(name: str, records: Iterable[Record]) -> int:
-    """Add runs that the ledger does not have, or has with silos that failed; returns how many."""
+    """Add runs that the ledger does not have, or has with silos that failed or with less to tell; returns how many."""
     known = {key(record): record for record in read(name)}
-    new = {
-        key(record): record
-        for record in records
-        if key(record) not in known or (known[key(record)].get("failures") and not record.get("failures"))
-    }
+    new = {key(record): record for record in records if key(record) not in known or _better(record, known[key(record)])}
     if new:
         RESULTS.mkdir(parents=True, exist_ok=True)
         text = "".join(json.dumps(record) + "\n" for record in (known | new).values())
         file_of(name).write_text(text, encoding="utf-8")
     return len(new)
+
+
+def _better(new: Record, old: Record) -> bool:
+    """Whether no silo failed any more, or figures or losses are known that were not."""
+    if bool(new.get("failures")) != bool(old.get("failures")):
+        return not new.get("failures")
+    return any(set(new.get(what) or ()) > set(old.get(what) or ()) for what in ("figures", "loss"))
 
 
 def record_of(
@@ -94,7 +97,7 @@ def record_of(
         "personalisation": summary["personalisation"]["mean"],
         "gap_variance": summary["fairness"]["gap_variance"],
         "silos": {one["silo"]: {what: one.get(what) for what in KEPT} for one in summary["silos"]},
-        "loss": _course([statistics.fmean(one["train_loss"].values()) for one in rounds if one.get("train_loss")]),
+        "loss": _course([one.get("train_loss") or {} for one in rounds]),
         "failures": sum(len(one.get("failures") or ()) for one in rounds),
     }
     more = ({"tuned": tuned} if tuned else {}) | ({"figures": figures} if figures else {})
@@ -102,10 +105,15 @@ def record_of(
     return shortened
 
 
-def _course(losses: list[float]) -> dict[str, float]:
-    """Of the mean training loss over the rounds: where it ends, and by how much it rose in all on the way."""
-    rises = math.fsum(max(after - before, 0.0) for before, after in itertools.pairwise(losses))
-    return {"last": losses[-1], "rises": rises} if losses else {}
+def _course(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of the silos' training losses: where they end, and by how much they rose in all on the way, mean over silos."""
+    by_silo: dict[str, list[float]] = {}
+    for losses in rounds:
+        for silo, loss in losses.items():
+            by_silo.setdefault(silo, []).extend([loss] if math.isfinite(loss) else [])
+    known = [losses for losses in by_silo.values() if losses]
+    rises = [math.fsum(max(after - before, 0.0) for before, after in itertools.pairwise(one)) for one in known]
+    return {"last": statistics.fmean(one[-1] for one in known), "rises": statistics.fmean(rises)} if known else {}
 
 
 def _shortened(value: Any) -> Any:

@@ -19,14 +19,19 @@ class Measure:
     Attributes:
         title: Of its column.
         of: Reads it from a record; None where the run does not have it.
-        higher: Whether more is better.
+        higher: Whether more is better; None where neither is.
         decimals: That are shown.
     """
 
     title: str
     of: Callable[[Record], float | None]
-    higher: bool = True
+    higher: bool | None = True
     decimals: int = 1
+
+    @property
+    def better(self) -> str:
+        """Which end is good, in words."""
+        return {True: "more is better", False: "less is better", None: "neither end is better"}[self.higher]
 
 
 def _percent(value: float | None) -> float | None:
@@ -120,8 +125,8 @@ MEASURES = {
     "gap-variance": Measure("variance of gaps", lambda record: record["gap_variance"], higher=False, decimals=4),
     "loss": Measure("training loss, last round", _loss("last"), higher=False, decimals=3),
     "loss-rises": Measure("training loss, sum of its rises", _loss("rises"), higher=False, decimals=3),
-    "slope": Measure("slope of gap against weight", _drawn("weight-gap", "slope"), higher=False, decimals=3),
-    "pearson": Measure("Pearson, gap against weight", _drawn("weight-gap", "pearson"), higher=False, decimals=2),
+    "slope": Measure("slope of gap against weight", _drawn("weight-gap", "slope"), higher=None, decimals=3),
+    "pearson": Measure("Pearson, gap against weight", _drawn("weight-gap", "pearson"), higher=None, decimals=2),
     "gaps-fedavg": Measure("variance of gaps, FedAvg", _drawn("gap-variance", "fedavg"), higher=False, decimals=4),
     "gaps-ga": Measure("variance of gaps, GA", _drawn("gap-variance", "ga"), higher=False, decimals=4),
     "gaps-faa": Measure("variance of gaps, FAA", _drawn("gap-variance", "faa"), higher=False, decimals=4),
@@ -136,6 +141,7 @@ MEASURES = {
         f"steady-{window.replace(' ', '-')}{'-chance' if chance else ''}": Measure(
             f"one way in 9 of 10, {window} rounds{', by chance' if chance else ''}",
             _share("update-consistency", f"{window} rounds{', by chance' if chance else ''}"),
+            higher=None,
         )
         for window in ("first 10", "first 100", "last 10")
         for chance in (False, True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -123,12 +123,20 @@ class Standing:
 
 
 def runs_of(table: Table, others: Sequence[Table] | None = None) -> list[Record]:
-    """The ledger's runs of a table: its own, and those of tables whose runs have the same settings."""
+    """The ledger's runs of a table: its own, and those of tables whose runs have the same settings.
+
+    Of others only what tells something of what the table measures: older runs have no losses, and most no figures.
+    """
     found = {key(record): record for record in read(table.name)}
     for other in tables() if others is None else others:
         if other.name != table.name and other.common == table.common:
-            found = {key(record): record for record in read(other.name)} | found
+            telling = (one for one in read(other.name) if any(_measures(table, one)))
+            found = {key(record): record for record in telling} | found
     return [record for record in found.values() if record["method"] in table.comparison.methods]
+
+
+def _measures(table: Table, record: Record) -> Iterator[bool]:
+    return (MEASURES[name].of(record) is not None for name in table.measures)
 
 
 Cells = Mapping[tuple[str, int], Record]  # by held-out domain and seed

@@ -27,7 +27,7 @@ from fairsilo.data.dataset import Dataset
 from fairsilo.data.datasets import about
 from fairsilo.data.federation import Federation, federate
 from fairsilo.data.newcomer import read_newcomer, relabelled
-from fairsilo.data.synthetic import Words, check_synthetic, leaving, like, make_synthetic
+from fairsilo.data.synthetic import Words, check_synthetic, leaving, like, make_synthetic, public_images
 from fairsilo.engine.base import Engine
 from fairsilo.engine.blueprint import Blueprint, ModelMaker
 from fairsilo.engine.features import Shelf
@@ -145,20 +145,12 @@ def synthetic_of(
     data = experiment.data
     if data.synthetic is None:
         return {}
+    if data.synthetic == "server":
+        return public_images(server_images(experiment, roster), roster, data.synthetic_share, data.seed)
     shared = None if shelf is None else shelf.found
     settings = (data.synthetic_share, data.synthetic_bad, data.seed)
     place = folder and folder / "synthetic"
-    return make_synthetic(_kind(data), roster, *settings, place, shared, words)
-
-
-def _kind(data: DataSettings) -> str:
-    """What makes the images, with the server's own folder where these stand for synthetic ones."""
-    assert data.synthetic is not None
-    if data.synthetic != "server":
-        return data.synthetic
-    if data.server is None:
-        raise FairsiloError("data.synthetic=server takes the server's own images; say where they are: data.server=PATH")
-    return f"server:{data.server}"
+    return make_synthetic(data.synthetic, roster, *settings, place, shared, words)
 
 
 def words_of(experiment: Experiment, roster: Roster, engine: Engine) -> dict[str, Tensor]:
@@ -179,22 +171,29 @@ def server_data_of(experiment: Experiment, roster: Roster, synthetic: dict[str, 
 
     Where no folder is given, the synthetic images of all silos.
     """
-    path = experiment.data.server
-    if path is None:
+    if experiment.data.server is None:
         if not synthetic:
             return None
         return joined(synthetic[name] for name in sorted(synthetic))
+    domains = server_images(experiment, roster).values()
+    found = Split(torch.cat([one.inputs for one in domains]), torch.cat([one.targets for one in domains]))
+    for number, name in enumerate(roster.classes):
+        if not (found.targets == number).any():
+            raise FairsiloError(f"data.server={experiment.data.server} has no image of the federation's class {name!r}")
+    return found
+
+
+def server_images(experiment: Experiment, roster: Roster) -> dict[str, Split]:
+    """Domain -> the images of it that were given to the server, in the federation's size."""
+    path = experiment.data.server
+    if path is None:
+        raise FairsiloError("data.synthetic=server takes the server's own images; say where they are: data.server=PATH")
     if not Path(path).exists():  # read_newcomer would take a name such as glyphs for the embedded federation
         raise FairsiloError(
             f"data.server={path} does not exist; give PATH/class/image, PATH/domain/class/image or packed files"
         )
-    size = max(roster.shape[-2:])
-    domains = read_newcomer(path, roster.classes, size, experiment.data.fit).values()
-    targets = torch.cat([domain.targets for domain in domains])
-    for number, name in enumerate(roster.classes):
-        if not (targets == number).any():
-            raise FairsiloError(f"data.server={path} has no image of the federation's class {name!r}")
-    return Split(torch.cat([like(domain.samples.inputs, roster) for domain in domains]), targets)
+    domains = read_newcomer(path, roster.classes, max(roster.shape[-2:]), experiment.data.fit)
+    return {name: Split(like(domain.samples.inputs, roster), domain.targets) for name, domain in domains.items()}
 
 
 def check(experiment: Experiment, roster: Roster, objects: Objects | None = None) -> None:
@@ -218,8 +217,10 @@ def check_data(experiment: Experiment, roster: Roster) -> None:
     engine_kind(experiment, len(roster.silos) + len(roster.unseen))
     data = experiment.data
     server_data_of(experiment, roster)
-    if data.synthetic is not None:
-        check_synthetic(_kind(data), roster, data.synthetic_share, data.synthetic_bad, data.seed)
+    if data.synthetic == "server":
+        synthetic_of(experiment, roster)
+    elif data.synthetic is not None:
+        check_synthetic(data.synthetic, roster, data.synthetic_share, data.synthetic_bad, data.seed)
 
 
 def resolved(experiment: Experiment, roster: Roster, given: bool = False) -> Experiment:

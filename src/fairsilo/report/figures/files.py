@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from fairsilo.analysis.diagnostics.replay import Numbers, Replay
+from fairsilo.core.calls import settings_in
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.report.figures.drawing import rendered
 from fairsilo.report.figures.registry import FIGURES
@@ -60,14 +61,32 @@ def write_figure(name: str, replay: Replay, folder: Path, **options: Any) -> lis
     ]
 
 
-def numbers_of(replay: Replay, asked: Sequence[str]) -> dict[str, Numbers]:
-    """What figures show, in a few numbers, by their names; nothing is drawn. `weight-gap(sweep=2)` has options."""
-    found = {}
-    for text in asked:
+def asked_figures(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Figure -> options, from texts such as `weight-gap(sweep=2)`.
+
+    Raises:
+        FairsiloError: There is no such figure, it has no such option, or it is asked for twice.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
         name, _, brackets = text.partition("(")
-        options = options_of(name, [piece.strip() for piece in brackets.rstrip(")").split(",") if piece.strip()])
-        found[name] = FIGURES[name].compute(replay, **options).numbers()
+        _known_options(name)
+        options = settings_in(brackets.removesuffix(")"), text)
+        if name in found:
+            raise FairsiloError(f"the figure {name} is asked for twice")
+        found[name] = {_known_option(name, key): value for key, value in options.items()}
     return found
+
+
+def numbers_of(replay: Replay, asked: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Numbers], list[str]]:
+    """What figures show in a few numbers, by their names, and what could not be measured and why; draws nothing."""
+    found, failed = {}, []
+    for name, options in asked.items():
+        try:
+            found[name] = FIGURES[name].compute(replay, **options).numbers()
+        except (FairsiloError, ValueError) as problem:  # such as features of a model that is not finite any more
+            failed.append(f"{name}: {problem}")
+    return found, failed
 
 
 def figures_of(replay: Replay) -> list[str]:
@@ -77,9 +96,7 @@ def figures_of(replay: Replay) -> list[str]:
 
 def options_of(name: str, texts: Sequence[str]) -> dict[str, Any]:
     """Options of a figure's diagnostic from `key=value` texts; unknown ones are refused by name."""
-    if name not in FIGURES:
-        raise FairsiloError(f"no figure is named {name!r}{nearest(name, FIGURES)}")
-    known = [key for key in inspect.signature(FIGURES[name].compute).parameters if key != "replay"]
+    known = _known_options(name)
     if texts and not known:
         raise FairsiloError(f"{name} has no options")
     options = {}
@@ -87,10 +104,21 @@ def options_of(name: str, texts: Sequence[str]) -> dict[str, Any]:
         key, equals, value = text.partition("=")
         if not equals:
             raise FairsiloError(f"{text!r} is no option; write key=value, such as {known[0]}=...")
-        if key not in known:
-            raise FairsiloError(f"{name} has no option {key!r}{nearest(key, known)}")
-        options[key] = yaml.safe_load(value)
+        options[_known_option(name, key)] = yaml.safe_load(value)
     return options
+
+
+def _known_options(name: str) -> list[str]:
+    if name not in FIGURES:
+        raise FairsiloError(f"no figure is named {name!r}{nearest(name, FIGURES)}")
+    return [key for key in inspect.signature(FIGURES[name].compute).parameters if key != "replay"]
+
+
+def _known_option(name: str, key: str) -> str:
+    known = _known_options(name)
+    if key not in known:
+        raise FairsiloError(f"{name} has no option {key!r}{nearest(key, known)}")
+    return key
 
 
 def figures_in(folder: Path) -> list[Drawn]:
