@@ -19,7 +19,8 @@ from fairsilo.report.crossed import about, crossed_markdown, sources_of
 from fairsilo.report.crossed_page import write_crossed
 from fairsilo.report.reproduced import ledger_page
 from fairsilo.reproduction import ledger, tables
-from fairsilo.reproduction.crossing import Crossing, Source, crossed, source_of
+from fairsilo.reproduction.blocks import Source, source_of
+from fairsilo.reproduction.crossing import Crossing, crossed
 from fairsilo.reproduction.standing import Standing
 from fairsilo.runs.comparison import Grid
 from test_cli import call, here, packed
@@ -136,6 +137,10 @@ def test_ranks_are_averaged_and_shared() -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------- the runs
+def source(name: str, records: list[dict[str, Any]], grid: Grid = GRID) -> Source:
+    return Source(name, grid.methods, records, grid)
+
+
 def record(method: str, unseen: float, worst: float = 0.5, validation: float = 0.4, **more: Any) -> dict[str, Any]:
     def silo(domain: str, result: float) -> dict[str, Any]:
         found = {"global": validation, "personal": validation}
@@ -157,8 +162,8 @@ def runs(**more: Any) -> list[dict[str, Any]]:
 def test_a_crossing_reads_values_by_row_column_and_block() -> None:
     better = [{**one, "seed": 3, "generalisation": one["generalisation"] + 0.1} for one in runs()]
     better[2]["generalisation"] += 0.04  # fedprox alone
-    found = Crossing.of([Source("one", GRID, runs()), Source("two", GRID, better)])
-    assert found.blocks == ("one, c held out, seed 0", "two, c held out, seed 3")
+    found = Crossing.of([source("one", runs()), source("two", better)])
+    assert str(found.blocks) == "one, c held out, seed 0; two, c held out, seed 3"
     assert found.answers["unseen"][:, :, 0] == pytest.approx(np.array([[50.0, 55], [52, 56], [50, 55]]))
     assert found.answers["unseen"][:, :, 1] == pytest.approx(np.array([[60.0, 65], [66, 66], [60, 65]]))
     assert found.means("worst") == dict.fromkeys(GRID.methods, 50.0)
@@ -174,51 +179,49 @@ def test_a_crossing_reads_values_by_row_column_and_block() -> None:
 
 def test_what_the_others_are_compared_with_comes_first() -> None:
     turned = Grid(("fedprox", "fedavg", "fedsam"), ("afl", ""))
-    found, plain = (Crossing.of([Source("one", grid, runs())]) for grid in (turned, GRID))
+    found, plain = (Crossing.of([source("one", runs(), grid)]) for grid in (turned, GRID))
     assert (found.grid.rows[0], found.columns[0]) == ("fedavg", "mean")
     assert found.contributions == plain.contributions
     other = Grid(("fedsam", "fedprox"), ("", "afl"))
-    assert "(fedsam; mean)" in about(Crossing.of([Source("one", other, runs())]))
+    assert "(fedsam; mean)" in about(Crossing.of([source("one", runs(), other)]))
 
 
 def test_blocks_that_lack_something_do_not_count() -> None:
     some = [{**one, "generalisation": None} if one["method"] == "afl" else one for one in runs()]
     none = [{**one, "generalisation": math.nan} for one in runs()]
-    sources = [
-        Source(name, GRID, found) for name, found in (("a", runs()), ("b", runs()[:4]), ("c", some), ("d", none))
-    ]
+    sources = [source(name, found) for name, found in (("a", runs()), ("b", runs()[:4]), ("c", some), ("d", none))]
     found = Crossing.of(sources)
-    assert found.blocks == ("a, c held out, seed 0",)
-    assert found.incomplete == {
-        "b, c held out, seed 0": "4 of 6 compositions were run",
+    assert str(found.blocks) == "a, c held out, seed 0"
+    assert {str(block): why for block, why in found.blocks.incomplete.items()} == {
+        "b, c held out, seed 0": "4 of 6 methods were run",
         "c, c held out, seed 0": "5 of 6 have held-out domain",
         "d, c held out, seed 0": "no run has held-out domain",
     }
     alone = Crossing.of(sources[3:])  # nobody was held out: the other answers are there
     assert list(alone.answers) == ["personal", "worst", "deviation"]
-    assert alone.judged == ["personal", "worst"]
+    assert alone.blocks.judged == ["personal", "worst"]
     foreign = [*runs()[:5], record("scaffold", 0.5)]
     for records, said in (
-        (runs()[:4], "4 of 6 compositions were run"),
+        (runs()[:4], "4 of 6 methods were run"),
         (foreign, "5 of 6"),
         ([], "no held-out domain"),
     ):
         with pytest.raises(FairsiloError, match=said):
-            Crossing.of([Source("two", GRID, records)])
+            Crossing.of([source("two", records)])
 
 
 def test_sources_that_do_not_go_together_are_refused() -> None:
-    one = Source("one", GRID, runs())
-    with pytest.raises(FairsiloError, match="other rows or columns"):
-        Crossing.of([one, Source("two", Grid(ROWS[:2], COLUMNS), runs())])
+    one = source("one", runs())
+    with pytest.raises(FairsiloError, match="have other methods"):
+        Crossing.of([one, source("two", runs(), Grid(ROWS[:2], COLUMNS))])
     with pytest.raises(FairsiloError, match="is there twice"):
         Crossing.of([one, one])
-    with pytest.raises(FairsiloError, match="is measured by mae; halves are compared by shares alone"):
-        Crossing.of([Source("one", GRID, runs(metric="mae"))])
+    with pytest.raises(FairsiloError, match="is measured by mae; only shares are compared here"):
+        Crossing.of([source("one", runs(metric="mae"))])
 
 
 def test_the_choice_sees_validation_samples_only() -> None:
-    plain = Crossing.of([Source("one", GRID, runs())])
+    plain = Crossing.of([source("one", runs())])
     assert list(plain.chosen(2)) == ["fedsam", "fedavg"]
     other = [{**one, "generalisation": 1 - one["generalisation"], "personalisation": 0.1} for one in runs()]
     for one in other:
@@ -226,10 +229,10 @@ def test_the_choice_sees_validation_samples_only() -> None:
             name: {**silo, "global": 0.3 + 0.1 * len(one["method"]) / 20, "personal": 0.2}
             for name, silo in one["silos"].items()
         }
-    assert Crossing.of([Source("one", GRID, other)]).chosen(6) == plain.chosen(6)
+    assert Crossing.of([source("one", other)]).chosen(6) == plain.chosen(6)
     bare = [{**one, "silos": {k: {**v, "validation": None} for k, v in one["silos"].items()}} for one in runs()]
-    without = Crossing.of([Source("one", GRID, bare)])
-    assert not without.choosable
+    without = Crossing.of([source("one", bare)])
+    assert not without.blocks.choosable
     with pytest.raises(FairsiloError, match="no results on validation samples"):
         without.chosen(2)
 
@@ -246,7 +249,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_page_shows_halves_cells_front_and_choice(tmp_path: Path) -> None:
-    found = Crossing.of([Source("one", GRID, runs()), Source("two", GRID, runs()[:2])])
+    found = Crossing.of([source("one", runs()), source("two", runs()[:2])])
     page = write_crossed(found, tmp_path / "new", choose=2)
     html = page.read_text(encoding="utf-8")
     check_well_formed(html)
@@ -269,7 +272,7 @@ def test_the_page_shows_halves_cells_front_and_choice(tmp_path: Path) -> None:
 
 def test_the_command_reads_tables_of_the_ledger(folder: Path, capsys: Any) -> None:
     code, _, err = call(capsys, "crossings", "crossings/some")
-    assert (code, err) == (2, "error: crossings/some has no held-out domain and seed with all compositions\n")
+    assert (code, err) == (2, "error: crossings/some has no held-out domain and seed with all methods\n")
     ledger.append("crossings/some", [*runs(), *runs(seed=1, settings={"train.lr": "3"})])
     code, text, err = call(capsys, "crossings", "crossings/some", "--choose", "1", "-o", str(folder / "out"))
     assert (code, err) == (0, "")
@@ -306,8 +309,8 @@ def test_a_comparison_of_the_users_own_is_read(here: Path, packed: Path, capsys:
     code, _, err = call(capsys, "compare", "-c", "grid.yaml", *settings, "-o", "made")
     assert (code, err) == (0, "")
     found = Crossing.of([source_of("made")])
-    assert found.blocks == ("made, stamp held out, seed 0",)
+    assert str(found.blocks) == "made, stamp held out, seed 0"
     summary = json.loads((here / "made" / "fedprox-afl" / "stamp-seed0" / "summary.json").read_text())
     assert found.means("unseen")["fedprox | afl"] == pytest.approx(100 * summary["generalisation"]["mean"], abs=1e-3)
-    assert len(found.choosable) == 3
+    assert len(found.blocks.choosable) == 3
     assert "fedprox" in "\n".join(crossed_markdown(found, 2))

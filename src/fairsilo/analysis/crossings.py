@@ -149,7 +149,7 @@ def mean_ranks(scores: Sequence[Mapping[str, float]], higher: Sequence[bool]) ->
     """Name -> its rank (1 is the best, equals share theirs) in each of several scores, averaged."""
     names = list(scores[0])
     ranks = [
-        stats.rankdata([-one[name] if more else one[name] for name in names])
+        stats.rankdata([round(-one[name] if more else one[name], 6) for name in names])
         for one, more in zip(scores, higher, strict=True)
     ]
     return {name: float(rank) for name, rank in zip(names, np.mean(ranks, axis=0), strict=True)}

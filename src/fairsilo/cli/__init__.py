@@ -15,7 +15,7 @@ from fairsilo.cli.attending import site
 from fairsilo.cli.benching import bench
 from fairsilo.cli.checking import check
 from fairsilo.cli.comparing import compare
-from fairsilo.cli.crossing import crossings
+from fairsilo.cli.crossing import contest, crossings
 from fairsilo.cli.data import datasets
 from fairsilo.cli.demonstrating import demo
 from fairsilo.cli.drawing import figure
@@ -42,6 +42,7 @@ COMMANDS = (
     resume,
     compare,
     crossings,
+    contest,
     tune,
     reproduce,
     report,

@@ -1,4 +1,4 @@
-"""`fairsilo crossings`."""
+"""`fairsilo crossings` and `fairsilo contest`: runs on several federations taken together."""
 
 from __future__ import annotations
 
@@ -30,18 +30,54 @@ def crossings(
     """
     from fairsilo.report.crossed import crossed_tables
     from fairsilo.report.crossed_page import write_crossed
-    from fairsilo.reproduction.crossing import Crossing, source_of
+    from fairsilo.reproduction.blocks import source_of
+    from fairsilo.reproduction.crossing import Crossing
 
     found = Crossing.of([source_of(name) for name in sources])
     page = write_crossed(found, out, choose) if out else None
     if as_json:
         show_json({**found.as_dict(), **({"chosen": found.chosen(choose)} if choose else {})})
         return
-    say(f"{len(found.grid.methods)} compositions, each run in: {'; '.join(found.blocks)}")
-    for block, why in found.incomplete.items():
+    say(f"{len(found.grid.methods)} compositions, each run in: {found.blocks}")
+    for block, why in found.blocks.incomplete.items():
         say(f"not counted: {block}: {why}")
     for drawn in crossed_tables(found, choose):
         show(drawn)
     if page:
         say(f"page: {page}")
         say(f"also as CSV and LaTeX: {Path(page).with_suffix('')}.*")
+
+
+def contest(
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            help="folders of `fairsilo compare`, or tables of the ledger: a federation each", metavar="SOURCE..."
+        ),
+    ],
+    against: Annotated[
+        str | None, typer.Option(help="the method that the others are compared with; else the first")
+    ] = None,
+    out: OutFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """The same methods on several federations: mean ranks, paired differences with intervals, the front.
+
+    Each federation counts once. Claims are corrected for all methods and answers that are looked at.
+    """
+    from fairsilo.report.contested import contest_table, write_contest
+    from fairsilo.reproduction.blocks import source_of
+    from fairsilo.reproduction.contest import Contest
+
+    found = Contest.of([source_of(name) for name in sources], against)
+    page = write_contest(found, out) if out else None
+    if as_json:
+        show_json(found.as_dict())
+        return
+    say(f"blocks in which all were run: {found.blocks}")
+    for block, why in found.blocks.incomplete.items():
+        say(f"not counted: {block}: {why}")
+    show(contest_table(found))
+    if page:
+        say(f"page: {page}")
+        say(f"also as CSV: {page.with_suffix('.csv')}")

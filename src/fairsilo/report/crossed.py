@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from rich.table import Table as Drawn
 
 from fairsilo.analysis.crossings import SOURCES, Contribution
+from fairsilo.analysis.paired import Difference
 from fairsilo.reproduction.crossing import Crossing
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.runs.comparison import composed
@@ -21,18 +22,18 @@ def about(crossing: Crossing) -> str:
         f"A half's contribution is its difference to the first of its kind ({crossing.grid.rows[0]}; "
         f"{crossing.columns[0]}), averaged over the other halves. "
     )
-    if len(crossing.blocks) == 1:
+    if len(crossing.blocks.whole) == 1:
         return said + (
             "Its margin (95 %) is over the other halves: how much it depends on what it stands beside. Of one "
             "federation, held-out domain and seed nothing follows about others, so nothing is marked."
         )
     return said + (
-        f"Its margin (95 %) is over the {len(crossing.blocks)} blocks; ! marks what chance would hardly give "
+        f"Its margin (95 %) is over the {len(crossing.blocks.whole)} blocks; ! marks what chance would hardly give "
         "(p < 0.05, corrected for all halves and answers by Holm)."
     )
 
 
-def contributed(one: Contribution, decimals: int = 1) -> str:
+def contributed(one: Contribution | Difference, decimals: int = 1) -> str:
     """`+1.2 ± 0.5 !`: the mark says that chance alone would hardly give it."""
     margin = "" if one.margin is None else f" ± {one.margin:.{decimals}f}"
     return f"{one.mean:+.{decimals}f}{margin}{' !' if one.p is not None and one.p < SURE else ''}"
@@ -40,7 +41,7 @@ def contributed(one: Contribution, decimals: int = 1) -> str:
 
 def sources_of(crossing: Crossing, measure: str) -> str:
     """Where differences come from, in words."""
-    found, title, several = crossing.shares(measure), MEASURES[measure].title, len(crossing.blocks) > 1
+    found, title, several = crossing.shares(measure), MEASURES[measure].title, len(crossing.blocks.whole) > 1
     if not found.of:
         return f"{title}: all compositions are the same."
     words = {"rows": "rows", "columns": "columns"}
@@ -108,7 +109,7 @@ def _answers(crossing: Crossing) -> set[str]:
 
 
 def _chosen(crossing: Crossing, count: int) -> Drawn:
-    said = f"chosen by mean rank over {', '.join(MEASURES[name].title for name in crossing.choosable)}"
+    said = f"chosen by mean rank over {', '.join(MEASURES[name].title for name in crossing.blocks.choosable)}"
     drawn = Drawn(title=said, title_justify="left")
     for column in ("composition", "mean rank", *(MEASURES[name].title for name in crossing.answers)):
         drawn.add_column(column, justify="left" if column == "composition" else "right")
@@ -124,7 +125,7 @@ def numbers_of(crossing: Crossing, method: str) -> list[str]:
 
 def crossed_markdown(crossing: Crossing, choose: int = 0) -> list[str]:
     """The same as blocks of Markdown."""
-    blocks = [f"All {len(crossing.grid.methods)} compositions in each of: {'; '.join(crossing.blocks)}."]
+    blocks = [f"All {len(crossing.grid.methods)} compositions in each of: {crossing.blocks}."]
     for name, title in zip(crossing.answers, titled(crossing), strict=True):
         body = [[row, *numbers] for row, numbers in lines(crossing, name, "\\*")]
         blocks += [f"{title}; \\* is on the front.", markdown(["", *crossing.columns], body)]
@@ -134,7 +135,7 @@ def crossed_markdown(crossing: Crossing, choose: int = 0) -> list[str]:
     if choose:
         body = [[name, f"{rank:.1f}", *numbers_of(crossing, name)] for name, rank in crossing.chosen(choose).items()]
         said = "Chosen by the training silos' validation samples alone (mean rank over "
-        blocks += [f"{said}{', '.join(MEASURES[name].title for name in crossing.choosable)}):"]
+        blocks += [f"{said}{', '.join(MEASURES[name].title for name in crossing.blocks.choosable)}):"]
         blocks += [markdown(["composition", "mean rank", *(MEASURES[name].title for name in crossing.answers)], body)]
     return blocks
 

@@ -29,10 +29,10 @@ def write_crossed(crossing: Crossing, folder: Path, choose: int = 0) -> Path:
 
 def page(crossing: Crossing, choose: int = 0) -> str:
     """The whole document: what the halves contribute first, as that is what one can take away."""
-    count, blocks = len(crossing.grid.methods), len(crossing.blocks)
+    count, blocks = len(crossing.grid.methods), len(crossing.blocks.whole)
     title = f"{len(crossing.grid.rows)} × {len(crossing.grid.columns)} halves"
-    said = [f"{count} compositions, each run in {'; '.join(crossing.blocks)}."]
-    said += [f"Not counted: {block} ({why})." for block, why in crossing.incomplete.items()]
+    said = [f"{count} compositions, each run in {crossing.blocks}."]
+    said += [f"Not counted: {block} ({why})." for block, why in crossing.blocks.incomplete.items()]
     if blocks == 1:
         said.append("One federation, one held-out domain, one seed: what is seen here may be theirs alone.")
     eyebrow = '<p class="eyebrow">fairsilo crossings</p>'
@@ -99,7 +99,7 @@ def ahead(crossing: Crossing) -> str:
 
 def picked(crossing: Crossing, count: int) -> str:
     """What goes on, by validation samples alone."""
-    by = ", ".join(MEASURES[name].title for name in crossing.choosable)
+    by = ", ".join(MEASURES[name].title for name in crossing.blocks.choosable)
     said = f"By mean rank over blocks and {by}: no test sample had a say. Beside it what came out on test samples."
     rows = [
         f'<tr><th scope="row">{text(name)}</th>{cells([f"{rank:.1f}", *numbers_of(crossing, name)])}</tr>\n'
@@ -116,7 +116,7 @@ def as_csv(crossing: Crossing) -> str:
         for name, values in crossing.answers.items()
         for i, row in enumerate(crossing.grid.rows)
         for j, column in enumerate(crossing.columns)
-        for k, block in enumerate(crossing.blocks)
+        for k, block in enumerate(map(str, crossing.blocks.whole))
     ]
     return csv_text(["row", "column", "block", "measure", "value"], found)
 
@@ -124,7 +124,7 @@ def as_csv(crossing: Crossing) -> str:
 def as_latex(crossing: Crossing) -> str:
     """A booktabs table of what each half contributes."""
     lines = [
-        f"% {'; '.join(crossing.blocks)}",
+        f"% {crossing.blocks}",
         f"% {about(crossing)}",
         rf"\begin{{tabular}}{{ll{'r' * len(crossing.answers)}}}",
         r"\toprule",

@@ -144,7 +144,7 @@ def ledger_page(standings: Sequence[Standing], records: Mapping[str, Sequence[Re
         ]
         blocks += ["\n".join(f"- Differs from the paper: {text}." for text in table.differs)] if table.differs else []
         grid = crossed(table, lines)
-        shown = crossed_markdown(grid, CHOSEN if grid.choosable else 0) if grid else [reproduced_markdown(one)]
+        shown = crossed_markdown(grid, CHOSEN if grid.blocks.choosable else 0) if grid else [reproduced_markdown(one)]
         blocks += [*shown, *_made(lines)] if lines else []
         blocks += [table.notes] if table.notes else []
     others = [

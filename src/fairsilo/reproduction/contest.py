@@ -1,0 +1,106 @@
+"""The same methods on several federations: who is ahead, by how much, and how sure that is."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from fairsilo.analysis.crossings import front, holm, mean_ranks
+from fairsilo.analysis.paired import Difference, over_federations
+from fairsilo.errors import FairsiloError, nearest
+from fairsilo.reproduction.blocks import Blocks, Source
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Methods, each run in the same blocks.
+
+    Attributes:
+        blocks: In which every method was run.
+        reference: The method that the others are compared with.
+    """
+
+    blocks: Blocks
+    reference: str
+
+    @classmethod
+    def of(cls, sources: Sequence[Source], reference: str | None = None) -> Contest:
+        """Raises FairsiloError where methods differ, no block is complete, or the reference is none of them."""
+        blocks = Blocks.of(sources)
+        against = reference or blocks.methods[0]
+        if against not in blocks.methods:
+            raise FairsiloError(f"{against!r} is none of the methods{nearest(against, blocks.methods)}")
+        if len(blocks.methods) < 2:
+            raise FairsiloError(f"{sources[0].name} has one method; it takes two to compare")
+        return cls(blocks, against)
+
+    @property
+    def federations(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(block.source for block in self.blocks.whole))
+
+    def _by_federation(self, values: Sequence[float]) -> list[list[float]]:
+        return [
+            [value for value, block in zip(values, self.blocks.whole, strict=True) if block.source == name]
+            for name in self.federations
+        ]
+
+    def means(self, measure: str) -> dict[str, float]:
+        """Method -> mean over the federations, each of which counts once."""
+        return {
+            method: statistics.fmean(statistics.fmean(some) for some in self._by_federation(values))
+            for method, values in self.blocks.answers[measure].items()
+        }
+
+    @cached_property
+    def differences(self) -> dict[str, dict[str, Difference]]:
+        """Measure -> method -> its difference to the reference; p is corrected for all of them together (Holm)."""
+        found = {
+            (measure, method): over_federations(self._by_federation(_minus(values[method], values[self.reference])))
+            for measure, values in self.blocks.answers.items()
+            for method in self.blocks.methods
+            if method != self.reference
+        }
+        p = holm([one.p for one in found.values()])
+        sure = {place: replace(one, p=q) for (place, one), q in zip(found.items(), p, strict=True)}
+        return {
+            measure: {method: one for (name, method), one in sure.items() if name == measure}
+            for measure in self.blocks.answers
+        }
+
+    @cached_property
+    def ranks(self) -> dict[str, float]:
+        """Method -> its rank, mean over federations and judged answers; 1 is the best."""
+        scores = [
+            {method: statistics.fmean(self._by_federation(values[method])[place]) for method in self.blocks.methods}
+            for values in (self.blocks.answers[name] for name in self.blocks.judged)
+            for place in range(len(self.federations))
+        ]
+        return mean_ranks(scores, [True] * len(scores))
+
+    def front(self) -> list[str]:
+        """The methods that no other beats in all judged answers at once, by their means."""
+        means = [self.means(name) for name in self.blocks.judged]
+        points = {method: [one[method] for one in means] for method in self.blocks.methods}
+        return front(points, [True] * len(means))
+
+    def as_dict(self) -> dict[str, object]:
+        found = {
+            "reference": self.reference,
+            "federations": self.federations,
+            "blocks": [str(block) for block in self.blocks.whole],
+            "incomplete": {str(block): why for block, why in self.blocks.incomplete.items()},
+            "ranks": self.ranks,
+            "means": {name: self.means(name) for name in self.blocks.answers},
+            "differences": {
+                name: {method: vars(one) for method, one in some.items()} for name, some in self.differences.items()
+            },
+            "front": self.front(),
+        }
+        return json.loads(json.dumps(found))  # type: ignore[no-any-return]
+
+
+def _minus(values: Sequence[float], others: Sequence[float]) -> list[float]:
+    return [value - other for value, other in zip(values, others, strict=True)]
