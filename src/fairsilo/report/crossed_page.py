@@ -64,14 +64,12 @@ def _table(crossing: Crossing) -> str:
 
 
 def grids(crossing: Crossing) -> str:
-    """A heat table for each answer, with the first answer (or the second, in the first's own) small below."""
+    """A heat table for each answer."""
     grid = {"rows": crossing.grid.rows, "columns": crossing.grid.columns}
-    means = {name: {method: value / 100 for method, value in crossing.means(name).items()} for name in crossing.answers}
     drawn = []
     for name, title in zip(crossing.answers, titled(crossing), strict=True):
-        beside = next((other for other in crossing.answers if other != name), name)
-        small = (MEASURES[beside].title, means[beside])
-        shaded = heat_table(grid, ("", means[name]), small, min if MEASURES[name].higher is False else max)
+        means = {method: value / 100 for method, value in crossing.means(name).items()}
+        shaded = heat_table(grid, ("", means), None, min if MEASURES[name].higher is False else max)
         drawn.append(f"<h3>{text(title)}</h3>\n{shaded}")
     about = "Bold is the best of its row (R) or of its column (C); the stronger the shade, the better."
     return section("grid", "Every composition", paragraph(about, "quiet"), *drawn)

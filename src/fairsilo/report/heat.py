@@ -16,11 +16,11 @@ STRONGEST = 42  # percent of the series colour in the best cell: text on it stay
 def heat_table(
     grid: Mapping[str, Sequence[str]],
     shown: tuple[str, Mapping[str, float | None]],
-    beside: tuple[str, Mapping[str, float | None]],
+    beside: tuple[str, Mapping[str, float | None]] | None,
     best: Callable[[list[float]], float],
     guessed: Collection[str] = (),
 ) -> str:
-    """One number of every composition large and shaded, the other small below it.
+    """One number of every composition large and shaded, another small below it where there is one.
 
     A composition of `guessed` has runs at chance: it is shown, but neither shaded nor ranked, because a model that
     names one class everywhere is as even as can be.
@@ -38,7 +38,8 @@ def heat_table(
         for column, value, top in zip(columns, lines[row], of_column, strict=True):
             name = composed(row, column)
             marks = ("R" if value == of_row else "") + ("C" if value == top else "")
-            below = [f"{beside[0]} {number(beside[1].get(name))}", *([GUESSED] if name in guessed else [])]
+            below = [f"{beside[0]} {number(beside[1].get(name))}"] if beside else []
+            below += [GUESSED] if name in guessed else []
             line += heat_cell(values.get(name), marks, below, strength(value, known, best))
         drawn.append(f"<tr>{line}</tr>\n")
     names = heads([column or "alone" for column in columns])
