@@ -17,7 +17,8 @@ from fairsilo.analysis.metrics import compare_cells, mean, summarise
 from fairsilo.data import load
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.text import method
-from fairsilo.report.comparison_page import STRONGEST, page, write_comparison
+from fairsilo.report.comparison_page import page, write_comparison
+from fairsilo.report.heat import STRONGEST
 from fairsilo.reproduction.tables import FOLDER
 from fairsilo.runs import setup
 from fairsilo.runs.comparison import ComparisonFile, Grid, composed, read_comparison_file, row_of
