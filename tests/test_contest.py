@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fairsilo.analysis.crossings import holm
-from fairsilo.analysis.paired import over_federations
+from fairsilo.analysis.paired import holm, over_federations
 from fairsilo.errors import FairsiloError
 from fairsilo.report.contested import write_contest
 from fairsilo.reproduction import ledger

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fairsilo.analysis.crossings import Contribution, contributions, corrected, front, holm, mean_ranks, shares
+from fairsilo.analysis.crossings import contributions, shares
+from fairsilo.analysis.paired import Difference, corrected, front, holm, mean_ranks
 from fairsilo.errors import FairsiloError
 from fairsilo.report.crossed import about, crossed_markdown, sources_of
 from fairsilo.report.crossed_page import write_crossed
@@ -25,6 +26,7 @@ from fairsilo.reproduction.standing import Standing
 from fairsilo.runs.comparison import Grid
 from test_cli import call, here, packed
 from test_report_page import check_well_formed
+from test_reproduction import own_tables
 
 __all__ = ["here", "packed"]
 
@@ -82,7 +84,7 @@ def test_one_block_tells_nothing_beyond_itself() -> None:
     assert found.of["blocks"] == pytest.approx(0.0)
     assert set(found.p.values()) == {None}
     for half in contributions(values, "abcd", "xyz"):
-        assert all(one.p is None and one.margin is not None for one in half)
+        assert all(one.p is None and one.margin is not None for one in half.values())
 
 
 def test_halves_that_only_add_up_do_nothing_together() -> None:
@@ -94,15 +96,15 @@ def test_halves_that_only_add_up_do_nothing_together() -> None:
     assert found.of["rows"] == pytest.approx(4 * np.square(rows - rows.mean()).sum() / (4 * 26 / 3 + 6 * 12.5))
     assert set(found.p.values()) == {None}  # nothing differs between blocks, not even by chance
     local, server = contributions(values, ROWS, COLUMNS)
-    assert [(one.name, one.mean) for one in local] == [("fedprox", pytest.approx(3.0)), ("fedsam", pytest.approx(-1.0))]
-    assert [(one.name, one.mean) for one in server] == [("afl", pytest.approx(5.0))]
-    assert server[0].margin is None
+    assert {name: one.mean for name, one in local.items()} == pytest.approx({"fedprox": 3.0, "fedsam": -1.0})
+    assert {name: one.mean for name, one in server.items()} == pytest.approx({"afl": 5.0})
+    assert server["afl"].margin is None
 
 
 def test_rounding_is_no_difference() -> None:
     values = np.full((9, 9, 2), 48.7) + 1e-9 * np.random.default_rng(0).normal(size=(9, 9, 2))
     assert shares(values).of == {}
-    assert all(one.p is None for half in contributions(values, "abcdefghi", "abcdefghi") for one in half)
+    assert all(one.p is None for half in contributions(values, "abcdefghi", "abcdefghi") for one in half.values())
 
 
 def test_a_contribution_is_tested_over_blocks() -> None:
@@ -110,30 +112,32 @@ def test_a_contribution_is_tested_over_blocks() -> None:
     by_block = np.array([12.0, -10, 11, -9])
     values = np.zeros((2, 3, 4)) + np.arange(3)[:, None]
     values[1] += by_block + np.array([[0.0], [0.1], [-0.1]])
-    (new,), server = contributions(values, ("plain", "new"), ("", "b", "c"))
+    local, server = contributions(values, ("plain", "new"), ("", "b", "c"))
+    new = local["new"]
     assert (new.mean, new.p) == (pytest.approx(1.0), pytest.approx(stats.ttest_1samp(by_block, 0).pvalue))
     assert new.margin == pytest.approx(stats.t.ppf(0.975, 3) * by_block.std(ddof=1) / 2)
-    assert [one.mean for one in server] == pytest.approx([1.05, 1.95])
-    alone = contributions(values[:, :, :1], ("plain", "new"), ("", "b", "c"))[0][0]
+    assert [one.mean for one in server.values()] == pytest.approx([1.05, 1.95])
+    alone = contributions(values[:, :, :1], ("plain", "new"), ("", "b", "c"))[0]["new"]
     assert alone.margin == pytest.approx(stats.t.ppf(0.975, 2) * 0.1 / math.sqrt(3))  # over what it stands beside
 
 
 def test_holm_corrects_step_by_step() -> None:
     assert holm([0.01, 0.04, None, 0.03]) == pytest.approx([0.03, 0.06, None, 0.06])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
-    found = [Contribution(name, 1.0, 1.0, p) for name, p in (("a", 0.01), ("b", 0.04), ("c", None))]
+    found = [Difference(1.0, 1.0, p) for p in (0.01, 0.04, None)]
     assert [one.p for one in corrected(found)] == pytest.approx([0.02, 0.04, None])
 
 
 def test_the_front_is_what_nobody_beats() -> None:
     points = {"a": (1.0, 5.0), "b": (2.0, 4.0), "c": (1.0, 4.0), "d": (0.5, 6.0), "e": (2.0, 4.0)}
-    assert front(points, (True, True)) == ["a", "b", "d", "e"]  # c is beaten by a; b and e are the same
-    assert front(points, (True, False)) == ["b", "e"]
+    scores = [{name: point[place] for name, point in points.items()} for place in (0, 1)]
+    assert front(scores) == ["a", "b", "d", "e"]  # c is beaten by a; b and e are the same
+    assert front([scores[0], {name: -value for name, value in scores[1].items()}]) == ["b", "e"]
 
 
 def test_ranks_are_averaged_and_shared() -> None:
-    scores = [{"a": 1.0, "b": 3.0, "c": 3.0}, {"a": 0.1, "b": 0.2, "c": 0.3}]
-    assert mean_ranks(scores, (True, False)) == {"a": 2.0, "b": 1.75, "c": 2.25}
+    scores = [{"a": 1.0, "b": 3.0, "c": 3.0}, {"a": 0.3, "b": 0.2, "c": 0.1}]
+    assert mean_ranks(scores) == {"a": 2.0, "b": 1.75, "c": 2.25}
 
 
 # ----------------------------------------------------------------------------------------------------------- the runs
@@ -167,9 +171,9 @@ def test_a_crossing_reads_values_by_row_column_and_block() -> None:
     assert found.answers["unseen"][:, :, 0] == pytest.approx(np.array([[50.0, 55], [52, 56], [50, 55]]))
     assert found.answers["unseen"][:, :, 1] == pytest.approx(np.array([[60.0, 65], [66, 66], [60, 65]]))
     assert found.means("worst") == dict.fromkeys(GRID.methods, 50.0)
-    prox, sam = found.contributions["unseen"][0]
+    local, server = found.contributions["unseen"]
+    prox, sam, afl = local["fedprox"], local["fedsam"], server["afl"]
     assert (prox.mean, sam.mean) == (pytest.approx((1.5 + 3.5) / 2), 0.0)
-    (afl,) = found.contributions["unseen"][1]
     alone = [stats.ttest_1samp(some, 0).pvalue for some in ([1.5, 3.5], [14 / 3, 10 / 3])]
     assert (prox.p, afl.p) == pytest.approx((alone[0], 2 * alone[1]))  # the smaller one counts twice
     assert found.front() == ["fedprox | afl"]
@@ -240,12 +244,7 @@ def test_the_choice_sees_validation_samples_only() -> None:
 # ------------------------------------------------------------------------------------------------------- what is shown
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    where = tmp_path / "experiments"
-    (where / "crossings").mkdir(parents=True)
-    (where / "crossings" / "some.yaml").write_text(TABLE, encoding="utf-8")
-    monkeypatch.setattr(tables, "FOLDER", where)
-    monkeypatch.setattr(ledger, "RESULTS", where / "results")
-    return where
+    return own_tables(tmp_path / "experiments", monkeypatch, "crossings/some", TABLE)
 
 
 def test_the_page_shows_halves_cells_front_and_choice(tmp_path: Path) -> None:

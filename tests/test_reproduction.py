@@ -43,15 +43,18 @@ paper:
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of tables with one in it."""
-    where = tmp_path / "experiments"
-    (where / "some").mkdir(parents=True)
-    (where / "some" / "table1.yaml").write_text(TABLE, encoding="utf-8")
+def own_tables(where: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> Path:
+    """A folder of tables with one in it, and a ledger of its own, in the place of the project's."""
+    (where / name).parent.mkdir(parents=True)
+    (where / f"{name}.yaml").write_text(text, encoding="utf-8")
     monkeypatch.setattr(tables, "FOLDER", where)
     monkeypatch.setattr(ledger, "RESULTS", where / "results")
     return where
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return own_tables(tmp_path / "experiments", monkeypatch, "some/table1", TABLE)
 
 
 def record(method: str, seed: int, unseen: float, held_out: str = "street", **more: Any) -> dict[str, Any]:

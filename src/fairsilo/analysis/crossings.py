@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-CONFIDENCE = 0.95
+from fairsilo.analysis.paired import SAME, Difference, over_federations
+
 SOURCES = ("rows", "columns", "together", "blocks")
-SAME = 1e-4  # values this close (percent) are equal: a ledger keeps six digits of a share
 
 Array = NDArray[np.float64]
 
@@ -36,24 +36,6 @@ class Shares:
 
     of: Mapping[str, float]
     p: Mapping[str, float | None]
-
-
-@dataclass(frozen=True)
-class Contribution:
-    """What a half adds to the plain one, whatever the other half is.
-
-    Attributes:
-        name: Of the half.
-        mean: Over the other halves and the blocks.
-        margin: How far the true mean may be from it (95 %), by how much it differs from block to block. With one block
-            how far it may be for other halves that could stand beside it: nothing about chance.
-        p: How likely so large a mean is by chance; None with one block.
-    """
-
-    name: str
-    mean: float
-    margin: float | None
-    p: float | None
 
 
 def shares(values: Array) -> Shares:
@@ -92,64 +74,21 @@ def _f_test(square: float, free: int, other: float, other_free: int, smallest: f
     return float(stats.f.sf((square / free) / (other / other_free), free, other_free))  # type: ignore[attr-defined]
 
 
-def contributions(values: Array, rows: Sequence[str], columns: Sequence[str]) -> tuple[list[Contribution], ...]:
-    """Of every row but the first, and of every column but the first; the first of each is the plain half."""
+def contributions(values: Array, rows: Sequence[str], columns: Sequence[str]) -> tuple[dict[str, Difference], ...]:
+    """What every row adds to the first, and every column to the first, whatever the other half is.
+
+    Tested by how much it differs from block to block. With one block the margin is over the other halves, so that it
+    tells how much a contribution depends on what it stands beside, and nothing about chance.
+    """
     turned = values.transpose(1, 0, 2)
     return (
-        [_contribution(name, values[place] - values[0]) for place, name in enumerate(rows) if place],
-        [_contribution(name, turned[place] - turned[0]) for place, name in enumerate(columns) if place],
+        {name: _contribution(values[place] - values[0]) for place, name in enumerate(rows) if place},
+        {name: _contribution(turned[place] - turned[0]) for place, name in enumerate(columns) if place},
     )
 
 
-def _contribution(name: str, differences: Array) -> Contribution:
+def _contribution(differences: Array) -> Difference:
     """From differences by other half and block."""
-    several = differences.shape[1] > 1
-    units = differences.mean(0 if several else 1)
-    count, mean = len(units), float(differences.mean())
-    error = float(units.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0
-    if error * math.sqrt(count) <= SAME:
-        return Contribution(name, mean, None, None)
-    t = stats.t(count - 1)  # type: ignore[attr-defined]
-    p = float(2 * t.sf(abs(mean) / error)) if several else None
-    return Contribution(name, mean, float(t.ppf((1 + CONFIDENCE) / 2)) * error, p)
-
-
-def corrected(found: Sequence[Contribution]) -> list[Contribution]:
-    """With p corrected for all that are looked at together (Holm)."""
-    return [replace(one, p=p) for one, p in zip(found, holm([one.p for one in found]), strict=True)]
-
-
-def holm(p: Sequence[float | None]) -> list[float | None]:
-    """Holm's correction: all that are below a level hold together, but for a chance of at most that level."""
-    known = sorted((value, place) for place, value in enumerate(p) if value is not None)
-    found: list[float | None] = [None] * len(p)
-    reached = 0.0
-    for rank, (value, place) in enumerate(known):
-        reached = max(reached, min(1.0, (len(known) - rank) * value))
-        found[place] = reached
-    return found
-
-
-def front(points: Mapping[str, Sequence[float]], higher: Sequence[bool]) -> list[str]:
-    """The points that no other is at least as good as in every way and better than in one."""
-    signs = [1 if more else -1 for more in higher]
-    turned = {
-        name: tuple(sign * value for sign, value in zip(signs, point, strict=True)) for name, point in points.items()
-    }
-
-    def beaten(point: tuple[float, ...]) -> bool:
-        return any(
-            all(a >= b for a, b in zip(other, point, strict=True)) and other != point for other in turned.values()
-        )
-
-    return [name for name, point in turned.items() if not beaten(point)]
-
-
-def mean_ranks(scores: Sequence[Mapping[str, float]], higher: Sequence[bool]) -> dict[str, float]:
-    """Name -> its rank (1 is the best, equals share theirs) in each of several scores, averaged."""
-    names = list(scores[0])
-    ranks = [
-        stats.rankdata([round(-one[name] if more else one[name], 6) for name in names])
-        for one, more in zip(scores, higher, strict=True)
-    ]
-    return {name: float(rank) for name, rank in zip(names, np.mean(ranks, axis=0), strict=True)}
+    if differences.shape[1] > 1:
+        return over_federations([differences.mean(0).tolist()])
+    return replace(over_federations([differences.mean(1).tolist()]), p=None)

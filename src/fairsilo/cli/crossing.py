@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -45,7 +44,7 @@ def crossings(
         show(drawn)
     if page:
         say(f"page: {page}")
-        say(f"also as CSV and LaTeX: {Path(page).with_suffix('')}.*")
+        say(f"also as CSV and LaTeX: {page.with_suffix('')}.*")
 
 
 def contest(

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fairsilo.cli.interrupts import interruptible
-from fairsilo.cli.output import AsJson, console, say, show, show_json
+from fairsilo.cli.output import AsJson, complain, console, say, show, show_json
 from fairsilo.cli.running import OutFolder
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.comparison import is_setting, read_comparison_file, read_searched
@@ -186,7 +186,7 @@ def _shown_by(asked: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str,
 
     found, failed = numbers_of(Replayed(folder), asked)
     for problem in failed:
-        say(f"{folder}: not measured: {problem}")
+        complain(f"{folder}: not measured: {problem}")
     return found
 
 

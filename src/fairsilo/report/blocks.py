@@ -53,6 +53,12 @@ def section(name: str, title: str, *content: str) -> str:
     return f'<section id="{name}">\n<h2>{text(title)}</h2>\n{"".join(content)}</section>\n'
 
 
+def heading(command: str, title: str, *said: str) -> str:
+    """The top of a page: which command wrote it, its title, and a few sentences."""
+    sentences = "".join(map(paragraph, said))
+    return f'<header>\n<p class="eyebrow">{text(command)}</p>\n<h1>{text(title)}</h1>\n{sentences}</header>\n'
+
+
 def paragraph(words: str, kind: str = "") -> str:
     return f'<p class="{kind}">{text(words)}</p>\n' if kind else f"<p>{text(words)}</p>\n"
 

@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table as Drawn
 
 from fairsilo import __version__
-from fairsilo.report.blocks import cells, document, figure, figures, heads, paragraph, section, table
+from fairsilo.report.blocks import cells, document, figure, figures, heading, heads, paragraph, section, table
 from fairsilo.report.charts import text
 from fairsilo.report.crossed import FRONT, SURE, contributed
 from fairsilo.report.forest import Effect, forest_chart
@@ -73,8 +73,7 @@ def page(contest: Contest) -> str:
     """The whole document: pictures of the differences, then the numbers."""
     title = f"{len(contest.blocks.methods)} methods on {', '.join(contest.federations)}"
     said = [about(contest), *(f"Not counted: {block} ({why})." for block, why in contest.blocks.incomplete.items())]
-    eyebrow = '<p class="eyebrow">fairsilo contest</p>'
-    body = f"<header>\n{eyebrow}\n<h1>{text(title)}</h1>\n{''.join(map(paragraph, said))}</header>\n"
+    body = heading("fairsilo contest", title, *said)
     drawn = []
     for name, found in contest.differences.items():
         label = f"{MEASURES[name].title}, minus {contest.reference}; {MEASURES[name].better}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rich.markup import escape
 from rich.table import Table as Drawn
 
-from fairsilo.analysis.crossings import SOURCES, Contribution
+from fairsilo.analysis.crossings import SOURCES
 from fairsilo.analysis.paired import Difference
 from fairsilo.reproduction.crossing import Crossing
 from fairsilo.reproduction.measures import MEASURES
@@ -33,7 +34,7 @@ def about(crossing: Crossing) -> str:
     )
 
 
-def contributed(one: Contribution | Difference, decimals: int = 1) -> str:
+def contributed(one: Difference, decimals: int = 1) -> str:
     """`+1.2 ± 0.5 !`: the mark says that chance alone would hardly give it."""
     margin = "" if one.margin is None else f" ± {one.margin:.{decimals}f}"
     return f"{one.mean:+.{decimals}f}{margin}{' !' if one.p is not None and one.p < SURE else ''}"
@@ -65,13 +66,12 @@ def lines(crossing: Crossing, measure: str, mark: str = FRONT) -> Iterator[tuple
 
 def halves(crossing: Crossing) -> list[tuple[str, str, list[str]]]:
     """Kind, name and contribution by answer, of every half but the plain ones."""
-    by_answer = list(crossing.contributions.values())
-    decimals = [MEASURES[name].decimals for name in crossing.answers]
     found = []
     for kind, place in (("row", 0), ("column", 1)):
-        for index, one in enumerate(by_answer[0][place]):
-            texts = [contributed(some[place][index], digits) for some, digits in zip(by_answer, decimals, strict=True)]
-            found.append((kind, one.name, texts))
+        names = crossing.grid.rows if kind == "row" else crossing.columns
+        for half in names[1:]:
+            of_half = {name: by_kind[place][half] for name, by_kind in crossing.contributions.items()}
+            found.append((kind, half, [contributed(one, MEASURES[name].decimals) for name, one in of_half.items()]))
     return found
 
 
@@ -87,25 +87,23 @@ def crossed_tables(crossing: Crossing, choose: int = 0) -> list[Drawn]:
         drawn = Drawn(title=f"{title}; {FRONT} is on the front", title_justify="left", padding=(0, 0))
         drawn.add_column("")
         for column in crossing.columns:
-            drawn.add_column(column, justify="right")
+            drawn.add_column(escape(column), justify="right")
         for row, numbers in lines(crossing, name):
-            drawn.add_row(row, *numbers)
+            drawn.add_row(escape(row), *numbers)
         drawn.caption, drawn.caption_justify = sources_of(crossing, name), "left"
         found.append(drawn)
     drawn = Drawn(title="what each half contributes, in points", title_justify="left", caption=about(crossing))
     drawn.caption_justify = "left"
-    for column in ("", "half", *(MEASURES[name].title for name in crossing.answers)):
-        drawn.add_column(column, justify="right" if column in _answers(crossing) else "left")
+    drawn.add_column("")
+    drawn.add_column("half")
+    for name in crossing.answers:
+        drawn.add_column(MEASURES[name].title, justify="right")
     for kind, half, texts in halves(crossing):
-        drawn.add_row(kind, half, *texts)
+        drawn.add_row(kind, escape(half), *texts)
     found.append(drawn)
     if choose:
         found.append(_chosen(crossing, choose))
     return found
-
-
-def _answers(crossing: Crossing) -> set[str]:
-    return {MEASURES[name].title for name in crossing.answers}
 
 
 def _chosen(crossing: Crossing, count: int) -> Drawn:
@@ -114,7 +112,7 @@ def _chosen(crossing: Crossing, count: int) -> Drawn:
     for column in ("composition", "mean rank", *(MEASURES[name].title for name in crossing.answers)):
         drawn.add_column(column, justify="left" if column == "composition" else "right")
     for name, rank in crossing.chosen(count).items():
-        drawn.add_row(name, f"{rank:.1f}", *numbers_of(crossing, name))
+        drawn.add_row(escape(name), f"{rank:.1f}", *numbers_of(crossing, name))
     return drawn
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from fairsilo import __version__
-from fairsilo.report.blocks import cells, document, figure, figures, heads, paragraph, section, table
+from fairsilo.report.blocks import cells, document, figure, figures, heading, heads, paragraph, section, table
 from fairsilo.report.charts import Series, scatter_chart, text
-from fairsilo.report.crossed import about, contributed, halves, numbers_of, sources_of, titled
+from fairsilo.report.crossed import about, halves, numbers_of, sources_of, titled
 from fairsilo.report.forest import Effect, forest_chart
 from fairsilo.report.heat import heat_table
 from fairsilo.report.spreadsheet import csv_text
@@ -35,8 +37,7 @@ def page(crossing: Crossing, choose: int = 0) -> str:
     said += [f"Not counted: {block} ({why})." for block, why in crossing.blocks.incomplete.items()]
     if blocks == 1:
         said.append("One federation, one held-out domain, one seed: what is seen here may be theirs alone.")
-    eyebrow = '<p class="eyebrow">fairsilo crossings</p>'
-    body = f"<header>\n{eyebrow}\n<h1>{text(title)}</h1>\n{''.join(map(paragraph, said))}</header>\n"
+    body = heading("fairsilo crossings", title, *said)
     body += forests(crossing) + grids(crossing) + ahead(crossing) + (picked(crossing, choose) if choose else "")
     return document(title, body, f"<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n")
 
@@ -46,7 +47,7 @@ def forests(crossing: Crossing) -> str:
     drawn = []
     for name, title in zip(crossing.answers, titled(crossing), strict=True):
         for kind, found in zip(("rows", "columns"), crossing.contributions[name], strict=True):
-            effects = [Effect(one.name, one.mean, one.margin) for one in found]
+            effects = [Effect(half, one.mean, one.margin) for half, one in found.items()]
             label = f"{kind}: {title}"
             chart = forest_chart(effects, title=label, x_label="difference to the first, points")
             drawn.append(figure(label, chart, caption=f"{label}."))
@@ -129,11 +130,9 @@ def as_latex(crossing: Crossing) -> str:
         " & half" + "".join(f" & {escaped_latex(MEASURES[name].title)}" for name in crossing.answers) + r" \\",
         r"\midrule",
     ]
-    by_answer = crossing.contributions
-    for place, kind in enumerate(("row", "column")):
-        for index, one in enumerate(by_answer[next(iter(by_answer))][place]):
-            texts = [contributed(found[place][index]).replace("±", r"\pm") for found in by_answer.values()]
-            numbers = " & ".join(f"${written.replace(' !', '^{*}')}$" for written in texts)
-            lines.append(f"{kind} & {escaped_latex(one.name)} & {numbers} \\\\")
-        lines += [r"\midrule"] if kind == "row" else []
+    for place, (kind, some) in enumerate(groupby(halves(crossing), key=itemgetter(0))):
+        lines += [r"\midrule"] if place else []
+        for _, half, texts in some:
+            numbers = " & ".join(f"${one.replace(' !', '^{*}')}$" for one in texts)
+            lines.append(f"{kind} & {escaped_latex(half)} & {numbers} \\\\".replace("±", r"\pm"))
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])

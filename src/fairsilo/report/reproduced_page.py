@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fairsilo import __version__
 from fairsilo.report.blocks import cells as numbers
-from fairsilo.report.blocks import document, figure, figures, heads, panel, paragraph, section, table
+from fairsilo.report.blocks import document, figure, figures, heading, heads, panel, paragraph, section, table
 from fairsilo.report.charts import text
 from fairsilo.report.forest import Effect, forest_chart
 from fairsilo.report.reproduced import NOTHING, cells, estimated, number, shown, titles
@@ -34,8 +34,7 @@ def page(standing: Standing, notes: tuple[str, ...] = ()) -> str:
         "A difference to the first row is paired by held-out domain and seed; its interval (95 %) is over these pairs. "
         "Of one run there is no interval, and nothing is claimed."
     )
-    eyebrow = '<p class="eyebrow">fairsilo reproduce</p>'
-    top = f"<header>\n{eyebrow}\n<h1>{text(made.name)}</h1>\n{paragraph(made.of)}</header>\n"
+    top = heading("fairsilo reproduce", made.name, made.of)
     differs = [f"Differs from the paper: {one}." for one in made.differs]
     body = top + panel(*differs, *notes) + forests(standing)
     body += section("numbers", "Numbers", paragraph(said), rows(standing))

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
-from fairsilo.analysis.crossings import front, holm, mean_ranks
-from fairsilo.analysis.paired import Difference, over_federations
+from fairsilo.analysis.paired import Difference, corrected, front, mean_ranks, over_federations
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.reproduction.blocks import Blocks, Source
 
@@ -63,8 +62,7 @@ class Contest:
             for method in self.blocks.methods
             if method != self.reference
         }
-        p = holm([one.p for one in found.values()])
-        sure = {place: replace(one, p=q) for (place, one), q in zip(found.items(), p, strict=True)}
+        sure = dict(zip(found, corrected(list(found.values())), strict=True))
         return {
             measure: {method: one for (name, method), one in sure.items() if name == measure}
             for measure in self.blocks.answers
@@ -78,13 +76,11 @@ class Contest:
             for values in (self.blocks.answers[name] for name in self.blocks.judged)
             for place in range(len(self.federations))
         ]
-        return mean_ranks(scores, [True] * len(scores))
+        return mean_ranks(scores)
 
     def front(self) -> list[str]:
         """The methods that no other beats in all judged answers at once, by their means."""
-        means = [self.means(name) for name in self.blocks.judged]
-        points = {method: [one[method] for one in means] for method in self.blocks.methods}
-        return front(points, [True] * len(means))
+        return front([self.means(name) for name in self.blocks.judged])
 
     def as_dict(self) -> dict[str, object]:
         found = {

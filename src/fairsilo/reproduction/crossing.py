@@ -9,7 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from fairsilo.analysis.crossings import Array, Contribution, Shares, contributions, corrected, front, mean_ranks, shares
+from fairsilo.analysis.crossings import Array, Shares, contributions, shares
+from fairsilo.analysis.paired import Difference, corrected, front, mean_ranks
 from fairsilo.errors import FairsiloError
 from fairsilo.reproduction.blocks import Blocks, Source, of_table
 from fairsilo.reproduction.measures import MEASURES, Record
@@ -82,21 +83,15 @@ class Crossing:
         return shares(self.answers[measure])
 
     @cached_property
-    def contributions(self) -> dict[str, tuple[list[Contribution], list[Contribution]]]:
+    def contributions(self) -> dict[str, tuple[dict[str, Difference], ...]]:
         """Measure -> what rows and columns contribute; p is corrected for all of them and all measures together."""
-        rows, columns = self.grid.rows, self.columns
-        by_measure = {name: contributions(values, rows, columns) for name, values in self.answers.items()}
-        pending = iter(corrected([one for halves in by_measure.values() for half in halves for one in half]))
-        local, server = len(rows) - 1, len(columns) - 1
-        return {
-            name: ([next(pending) for _ in range(local)], [next(pending) for _ in range(server)]) for name in by_measure
-        }
+        found = {name: contributions(values, self.grid.rows, self.columns) for name, values in self.answers.items()}
+        sure = iter(corrected([one for halves in found.values() for half in halves for one in half.values()]))
+        return {name: tuple({half: next(sure) for half in kind} for kind in halves) for name, halves in found.items()}
 
     def front(self) -> list[str]:
         """The compositions that no other beats in all judged answers at once, by their means."""
-        means = [self.means(name) for name in self.blocks.judged]
-        points = {method: [one[method] for one in means] for method in self.grid.methods}
-        return front(points, [True] * len(means))
+        return front([self.means(name) for name in self.blocks.judged])
 
     def chosen(self, count: int) -> dict[str, float]:
         """The compositions with the best mean rank over blocks and what is choosable, with that rank.
@@ -111,7 +106,7 @@ class Crossing:
             for values in choosable.values()
             for block in range(len(self.blocks.whole))
         ]
-        ranks = mean_ranks(scores, [True] * len(scores))
+        ranks = mean_ranks(scores)
         return {name: ranks[name] for name in sorted(ranks, key=lambda name: ranks[name])[:count]}
 
     def as_dict(self) -> dict[str, object]:
@@ -123,7 +118,8 @@ class Crossing:
             "means": {name: self.means(name) for name in self.answers},
             "shares": {name: vars(self.shares(name)) for name in self.answers},
             "contributions": {
-                name: [vars(one) for half in halves for one in half] for name, halves in self.contributions.items()
+                name: [{"name": half, **vars(one)} for kind in halves for half, one in kind.items()]
+                for name, halves in self.contributions.items()
             },
             "front": self.front(),
             "judged": {name: MEASURES[name].title for name in self.blocks.judged},

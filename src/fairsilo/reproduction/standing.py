@@ -8,13 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from scipy import stats
-
+from fairsilo.analysis.paired import margin_of
 from fairsilo.reproduction.ledger import key, read
 from fairsilo.reproduction.measures import MEASURES, Record
 from fairsilo.reproduction.tables import Table, tables
-
-CONFIDENCE = 0.95
 
 
 class Estimate(NamedTuple):
@@ -31,8 +28,7 @@ class Estimate(NamedTuple):
         if len(values) < 2:
             return cls(values[0], None, 1)
         error = statistics.stdev(values) / math.sqrt(len(values))
-        quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1))  # type: ignore[attr-defined]
-        return cls(statistics.fmean(values), quantile * error, len(values))
+        return cls(statistics.fmean(values), margin_of(error, len(values) - 1), len(values))
 
 
 @dataclass(frozen=True)
