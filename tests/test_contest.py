@@ -85,7 +85,7 @@ def test_each_federation_counts_once() -> None:
 def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(FairsiloError, match="'fa' is none of the methods; did you mean 'faa'"):
         Contest.of([ONE], "fa")
-    with pytest.raises(FairsiloError, match="have other methods"):
+    with pytest.raises(FairsiloError, match="have different methods"):
         Contest.of([ONE, Source("three", METHODS[:2], [])])
     with pytest.raises(FairsiloError, match="takes two"):
         Contest.of([Source("three", METHODS[:1], runs("fedavg", 0.5))])

@@ -216,7 +216,7 @@ def test_blocks_that_lack_something_do_not_count() -> None:
 
 def test_sources_that_do_not_go_together_are_refused() -> None:
     one = source("one", runs())
-    with pytest.raises(FairsiloError, match="have other methods"):
+    with pytest.raises(FairsiloError, match="have different methods"):
         Crossing.of([one, source("two", runs(), Grid(ROWS[:2], COLUMNS))])
     with pytest.raises(FairsiloError, match="is there twice"):
         Crossing.of([one, one])
@@ -271,7 +271,10 @@ def test_the_page_shows_halves_cells_front_and_choice(tmp_path: Path) -> None:
 
 def test_the_command_reads_tables_of_the_ledger(folder: Path, capsys: Any) -> None:
     code, _, err = call(capsys, "crossings", "crossings/some")
-    assert (code, err) == (2, "error: crossings/some has no held-out domain and seed with all methods\n")
+    assert (code, err) == (
+        2,
+        "error: crossings/some has no held-out domain and seed with all methods (nothing was run)\n",
+    )
     ledger.append("crossings/some", [*runs(), *runs(seed=1, settings={"train.lr": "3"})])
     code, text, err = call(capsys, "crossings", "crossings/some", "--choose", "1", "-o", str(folder / "out"))
     assert (code, err) == (0, "")

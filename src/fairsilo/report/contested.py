@@ -23,12 +23,13 @@ NAME = "contest"
 def about(contest: Contest) -> str:
     """What the numbers are."""
     several, judged = len(contest.federations), ", ".join(MEASURES[name].title for name in contest.blocks.judged)
+    over = f"Means are over {several} federations, each of which counts once. " if several > 1 else ""
     return (
-        f"Means are over {several} federation{'s' * (several > 1)}, each of which counts once. Behind them the "
-        f"difference to {contest.reference}, paired by held-out domain and seed, with its margin (95 %); ! marks what "
-        f"chance would hardly give (p < {SURE:g}, corrected for all methods and answers by Holm). Federations are "
-        f"these and no sample of others. {FRONT} is on the front: nobody is at least as good in all of {judged} and "
-        "better in one."
+        f"{over}Behind a mean stands the difference to {contest.reference}, paired by held-out domain and seed, with "
+        f"its margin (95 %) where there are several pairs; ! marks what chance would hardly give (p < {SURE:g}, "
+        "corrected for all methods and answers by Holm). What is said holds for these federations, which are no sample "
+        "of others. "
+        f"{FRONT} is on the front: nobody is at least as good in all of {judged} and better in one."
     )
 
 

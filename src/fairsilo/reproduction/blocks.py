@@ -49,7 +49,10 @@ def source_of(name: str) -> Source:
     """
     folder = Path(name)
     if not (folder / "comparison.json").exists():
-        table = read_table(name)
+        try:
+            table = read_table(name)
+        except FairsiloError as problem:
+            raise FairsiloError(f"{name} is no folder of `fairsilo compare`, and {problem}") from problem
         return of_table(table, runs_of(table))
     content = RunFolder(folder).read_json("comparison.json")
     records = [record_of(cell, folder / cell["folder"]) for cell in content["cells"]]
@@ -113,10 +116,8 @@ class Blocks:
                 incomplete[block] = f"no run has {MEASURES[lacking[0]].title}"
         whole = tuple(sorted(block for block in blocks if block not in incomplete))
         if not whole or not answers:
-            why = "; ".join(f"{block}: {said}" for block, said in list(incomplete.items())[:3])
-            raise FairsiloError(
-                f"{sources[0].name} has no held-out domain and seed with all methods{f' ({why})' if why else ''}"
-            )
+            why = "; ".join(f"{block}: {said}" for block, said in list(incomplete.items())[:3]) or "nothing was run"
+            raise FairsiloError(f"{sources[0].name} has no held-out domain and seed with all methods ({why})")
         return cls(methods, whole, incomplete, records)
 
     def __str__(self) -> str:
@@ -157,7 +158,9 @@ def _by_block(sources: Sequence[Source]) -> dict[tuple[Block, str], Record]:
     records: dict[tuple[Block, str], Record] = {}
     for source in sources:
         if set(source.methods) != set(methods):
-            raise FairsiloError(f"{sources[0].name} and {source.name} have other methods; give such as have the same")
+            raise FairsiloError(
+                f"{sources[0].name} and {source.name} have different methods; give sources with the same ones"
+            )
         for one in source.records:
             if one.get("metric") in _OTHERS:
                 raise FairsiloError(f"{source.name} is measured by {one['metric']}; only shares are compared here")
