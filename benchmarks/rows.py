@@ -56,6 +56,16 @@ def missing(name: str, given: list[str], rows: list[str], seeds: str | None) -> 
             yield Cell(name, row, domain, seed)
 
 
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Let it put its things away: a process that is killed takes down all that share a GPU with it by MPS."""
+    for what, seconds in ((signal.SIGINT, 30), (signal.SIGKILL, None)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, what)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+            return
+
+
 def made(cell: Cell, given: list[str], folder: Path, ends: float) -> str:
     """Run one; returns the line of its ledger, or nothing where it was not finished."""
     out = folder / str(abs(hash(cell)))
@@ -66,8 +76,7 @@ def made(cell: Cell, given: list[str], folder: Path, ends: float) -> str:
         try:
             code = process.wait(max(ends - time.monotonic(), 1))
         except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            stop(process)
             return ""
     if code:
         print(f"{cell}: ended with {code}\n{Path(f'{out}.log').read_text(encoding='utf-8')[-1500:]}", flush=True)
