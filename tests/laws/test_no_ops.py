@@ -59,7 +59,7 @@ def test_on_tiny_silos_the_model_moves_or_the_method_is_refused(name: str, size:
 # what a method is run with so that its settings can be seen in a few rounds
 WITH: dict[str, dict[str, Any]] = {name: {"warmup": "0"} for name in ("ga", "faa", "fft-gp")}
 # fewer clusters than silos, so that a cluster has members to be told from others
-WITH |= {name: {"clusters": 2} for name in ("fedgc", "fedgr", "fedgcr")}
+WITH |= {name: {"clusters": 2} for name in ("fedgc", "fedgr", "fedgr-server", "fedgcr")}
 WITH["tent"] = {"adapt_batch": 4}  # a batch is answered before the step on it, so one batch shows no rate
 # values that reach where a small change would not: a bound that is never met, a batch that is larger than all data
 OTHER: dict[str, Any] = {
@@ -98,12 +98,13 @@ HIDDEN = {
     ("fedfv", "tau"): "earlier rounds count only for silos that sit out: tests/test_server_rules.py",
     **{
         (name, "covariance"): "three silos are clustered alike under all shapes: tests/test_fedgcr.py"
-        for name in ("fedgc", "fedgr", "fedgcr")
+        for name in ("fedgc", "fedgr", "fedgr-server", "fedgcr")
     },
     **{
         ("fedgr", key): "three silos of a frozen network are clustered alike: tests/test_fedgcr.py"
         for key in ("under", "max_batches")
     },
+    ("fedgr-server", "under"): "three silos are clustered alike under both models: tests/test_fedgcr.py",
 }
 FEW = dataclasses.replace(tiny.TRAINING, rounds=3, batch_size=6, lr=0.05)
 

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.usefixtures("plain_kernels")
 
 # what has no meaning for a task, by the part that says so
 REFUSED = {
-    "segment": {"prototypes"},
-    "next-character": {"mean-mixing", "amplitude-norm", "frequency-episodes", "routed-kernels"},
+    "segment": {"prototypes", "clustering"},
+    "next-character": {"mean-mixing", "amplitude-norm", "frequency-episodes", "routed-kernels", "clustering"},
     "regress": {
         "prototypes",
         "amplitude-norm",
@@ -33,6 +33,7 @@ REFUSED = {
         "routed-kernels",
         "two-heads",
         "entropy-steps",
+        "clustering",
     },
 }
 CASES = [(task, how) for how in tiny.PLAIN for task in GROUNDS]

@@ -357,6 +357,13 @@ ENTRIES = (
         model="tiny-vit",
     ),
     Entry(
+        "fedgr-server",
+        "FedGR, server's half",
+        "Weights by the losses of silos and of their clusters, with any network.",
+        (Clustering, GroupWeights),
+        paper=GroupWeights.about.paper,
+    ),
+    Entry(
         "fedgcr",
         "FedGCR",
         "Prompts customised per image, clusters of silos, and weights by the losses of both.",
