@@ -27,7 +27,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from artist import HAND, SIZE, TYPE, VOCABULARY, Artist, Style
-from fairsilo.data.drawing import Easel
+from hands import written
 from shapes import fitted, font_files, font_shapes
 from signs import write_tokenizer
 
@@ -67,8 +67,7 @@ def draw_bank(fonts: Path, by_hand: int) -> dict[str, Tensor]:
     say(f"{len(shapes) // 10} fonts")
     for digit in range(10):
         for number in range(by_hand):
-            drawn = Easel(96, "generator", digit, number).by_hand(str(digit), (0.05, 0.17))
-            shapes.append(fitted(Image.fromarray((drawn * 255).astype(np.uint8))))
+            shapes.append(fitted(written(str(digit), number)))
             labels.append(digit)
             sources.append(HAND)
     table = torch.from_numpy(np.stack([shape for shape in shapes if shape is not None]))
@@ -314,7 +313,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--fonts", type=Path, help="draw the bank from these fonts")
     parser.add_argument("--bank", type=Path, required=True)
-    parser.add_argument("--by-hand", type=int, default=600, help="drawings of each digit in strokes")
+    parser.add_argument("--by-hand", type=int, default=1000, help="drawings of each digit in strokes")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--minutes", type=float, default=8.0)
     parser.add_argument("--batch", type=int, default=512)
