@@ -1,8 +1,10 @@
 """Milliseconds a round on a GPU: a plain PyTorch loop, silos one by one, lanes with graphs, and the preset `fast`.
 
-    PYTHONPATH=src python benchmarks/gpu.py [--lanes 1 2 4 8] [--models small-cnn resnet-10]
+    PYTHONPATH=src python benchmarks/gpu.py [--lanes 1 2 4 8] [--models small-cnn resnet-10] [--compiled]
 
 20 silos with 640 images of 32 x 32 each, batches of 64, one epoch of SGD with momentum; all in one run, in turns.
+`--compiled` adds lanes with `fast` whose networks went through torch.compile: a trial of what that would bring, no
+setting of a run.
 """
 
 from __future__ import annotations
@@ -10,13 +12,16 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 
 from fairsilo.core.arithmetic import EXACT, Arithmetic, fast
+from fairsilo.core.vectors import FlatModel
 from fairsilo.engine.lanes import Lanes
 from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
@@ -50,6 +55,22 @@ def plain(job: Job, arithmetic: Arithmetic) -> Callable[[], None]:
     return round_
 
 
+@contextmanager
+def compiling() -> Iterator[None]:
+    """Networks that are made meanwhile are compiled."""
+    plain_init = FlatModel.__init__
+
+    def init(self: FlatModel, *given: Any, **named: Any) -> None:
+        plain_init(self, *given, **named)
+        self.module.forward = torch.compile(self.module.forward, dynamic=False)
+
+    FlatModel.__init__ = init  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        FlatModel.__init__ = plain_init  # type: ignore[method-assign]
+
+
 def engine(job: Job, arithmetic: Arithmetic, lanes: int) -> Callable[[], None]:
     plan, people = replace(job.plan("cuda"), arithmetic=arithmetic), job.people
     made = Lanes(plan, people, lanes, strict=True, say=print) if lanes else Sequential(plan, people, strict=True)
@@ -67,6 +88,7 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--models", nargs="+", default=["small-cnn", "resnet-10"])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--compiled", action="store_true")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     for model in chosen.models:
@@ -76,6 +98,9 @@ def main() -> None:
         for count in chosen.lanes:
             for name, arithmetic in (("float32", EXACT), ("tf32", TF32), ("fast", fast("cuda"))):
                 sides[f"{count} lanes, {name}"] = engine(job, arithmetic, count)
+            if chosen.compiled:
+                with compiling():
+                    sides[f"{count} lanes, fast, compiled"] = engine(job, fast("cuda"), count)
         times: dict[str, list[float]] = {name: [] for name in sides}
         for _ in range(chosen.rounds + 2):
             for name, round_ in sides.items():
