@@ -57,7 +57,7 @@ def missing(name: str, given: list[str], rows: list[str], seeds: str | None) -> 
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Let it put its things away: a process that is killed takes down all that share a GPU with it by MPS."""
+    """Let it put its things away: when one is killed, others that share a GPU with it by MPS may end too."""
     for what, seconds in ((signal.SIGINT, 30), (signal.SIGKILL, None)):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, what)

@@ -27,8 +27,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from artist import HAND, SIZE, TYPE, VOCABULARY, Artist, Style
-from hands import written
-from shapes import fitted, font_files, font_shapes
+from hands import WAYS
+from shapes import font_files, font_shapes, written
 from signs import write_tokenizer
 
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -55,7 +55,7 @@ def say(text: str) -> None:
 
 # ---------------------------------------------------------------------------------------------------------- the shapes
 def draw_bank(fonts: Path, by_hand: int) -> dict[str, Tensor]:
-    """Digits of all fonts, and strokes of an unsteady hand: shapes, labels, sources."""
+    """Digits of all fonts, and of unsteady hands: shapes, labels, sources."""
     shapes, labels, sources = [], [], []
     for path in font_files(fonts):
         found = font_shapes((path, [str(digit) for digit in range(10)]))
@@ -65,11 +65,14 @@ def draw_bank(fonts: Path, by_hand: int) -> dict[str, Tensor]:
         labels += range(10)
         sources += [HAND if path.parent.name in BY_HAND else TYPE] * 10
     say(f"{len(shapes) // 10} fonts")
+    random = torch.Generator().manual_seed(0)
     for digit in range(10):
-        for number in range(by_hand):
-            shapes.append(fitted(written(str(digit), number)))
-            labels.append(digit)
-            sources.append(HAND)
+        ways = WAYS[str(digit)]
+        for way in ways:
+            drawn = written(way, by_hand // len(ways), random, torch.device("cpu"))
+            shapes += list(drawn)
+            labels += [digit] * len(drawn)
+            sources += [HAND] * len(drawn)
     table = torch.from_numpy(np.stack([shape for shape in shapes if shape is not None]))
     return {"shapes": table, "labels": torch.tensor(labels), "sources": torch.tensor(sources)}
 
