@@ -447,6 +447,9 @@ def test_tables_of_the_same_settings_share_their_runs(folder: Path) -> None:
     ledger.file_of("some/table2").unlink()
     assert [one["generalisation"] for one in runs_of(read_table("some/table2"))] == [0.1]
     assert runs_of(read_table("some/table3")) == []
+    (folder / "some" / "table4.yaml").write_text(TABLE.replace("seeds: [0]", "seeds: [7, 8]"), encoding="utf-8")
+    ledger.append("some/table1", [record("fedprox", 7, 0.4)])
+    assert [one["generalisation"] for one in runs_of(read_table("some/table4"))] == [0.4]  # of its seeds alone
 
 
 @pytest.mark.parametrize("table", tables.tables(), ids=lambda table: table.name)

@@ -121,13 +121,14 @@ class Standing:
 def runs_of(table: Table, others: Sequence[Table] | None = None) -> list[Record]:
     """The ledger's runs of a table: its own, and those of tables whose runs have the same settings.
 
-    Of others only what tells something of what the table measures: older runs have no losses, and most no figures.
+    Of others only those with seeds that the table asks for, and that tell something of what it measures: older runs
+    have no losses, and most no figures.
     """
     found = {key(record): record for record in read(table.name)}
     for other in tables() if others is None else others:
         if other.name != table.name and other.common == table.common:
-            telling = (one for one in read(other.name) if any(_measures(table, one)))
-            found = {key(record): record for record in telling} | found
+            asked = (one for one in read(other.name) if one["seed"] in table.comparison.seeds)
+            found = {key(record): record for record in asked if any(_measures(table, record))} | found
     return [record for record in found.values() if record["method"] in table.comparison.methods]
 
 
