@@ -1,10 +1,12 @@
 """Milliseconds a round on a GPU: a plain PyTorch loop, silos one by one, lanes with graphs, and the preset `fast`.
 
-    PYTHONPATH=src python benchmarks/gpu.py [--lanes 1 2 4 8] [--models small-cnn resnet-10] [--compiled]
+    PYTHONPATH=src python benchmarks/gpu.py [--lanes 1 2 4 8] [--models small-cnn resnet-10] [--compiled] [--tried]
+        [--only-lanes] [--silos 20] [--samples 640] [--size 32] [--batch 64]
 
 20 silos with 640 images of 32 x 32 each, batches of 64, one epoch of SGD with momentum; all in one run, in turns.
-`--compiled` adds lanes with `fast` whose networks went through torch.compile: a trial of what that would bring, no
-setting of a run.
+`--compiled` adds lanes whose networks went through torch.compile, `--tried` lanes for which cuDNN tries its kernels and
+takes the fastest: trials of what that would bring, no settings of a run. `--only-lanes` leaves out what is slow: ratios
+are then to the first lanes.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from fairsilo.engine.sequential import Sequential
 from fairsilo.runs.bench import Job, one_round
 
 TF32 = Arithmetic("tf32")
+KINDS = {"float32": EXACT, "tf32": TF32, "tf32, channels last": Arithmetic("tf32", True), "fast": fast("cuda")}
 
 
 def plain(job: Job, arithmetic: Arithmetic) -> Callable[[], None]:
@@ -71,6 +74,24 @@ def compiling() -> Iterator[None]:
         FlatModel.__init__ = plain_init  # type: ignore[method-assign]
 
 
+@contextmanager
+def trying() -> Iterator[None]:
+    """cuDNN measures its kernels for every new shape."""
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = False
+
+
+def tried(round_: Callable[[], None]) -> Callable[[], None]:
+    def meanwhile() -> None:
+        with trying():
+            round_()
+
+    return meanwhile
+
+
 def engine(job: Job, arithmetic: Arithmetic, lanes: int) -> Callable[[], None]:
     plan, people = replace(job.plan("cuda"), arithmetic=arithmetic), job.people
     made = Lanes(plan, people, lanes, strict=True, say=print) if lanes else Sequential(plan, people, strict=True)
@@ -89,18 +110,28 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["small-cnn", "resnet-10"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--tried", action="store_true")
+    parser.add_argument("--only-lanes", action="store_true")
+    for name, default in (("silos", 20), ("samples", 640), ("size", 32), ("batch", 64)):
+        parser.add_argument(f"--{name}", type=int, default=default)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     for model in chosen.models:
-        job = Job(model=model, silos=20, samples=640, batch=64)
-        sides = {"plain loop, float32": plain(job, EXACT), "plain loop, tf32": plain(job, TF32)}
-        sides["one by one, float32"] = engine(job, EXACT, 0)
+        job = Job(model, chosen.silos, chosen.samples, chosen.size, chosen.batch)
+        sides = {}
+        if not chosen.only_lanes:
+            sides = {"plain loop, float32": plain(job, EXACT), "plain loop, tf32": plain(job, TF32)}
+            sides["one by one, float32"] = engine(job, EXACT, 0)
         for count in chosen.lanes:
-            for name, arithmetic in (("float32", EXACT), ("tf32", TF32), ("fast", fast("cuda"))):
+            for name, arithmetic in KINDS.items():
                 sides[f"{count} lanes, {name}"] = engine(job, arithmetic, count)
+            if chosen.tried:
+                for name in ("tf32", "fast"):
+                    sides[f"{count} lanes, {name}, tried"] = tried(engine(job, KINDS[name], count))
             if chosen.compiled:
                 with compiling():
-                    sides[f"{count} lanes, fast, compiled"] = engine(job, fast("cuda"), count)
+                    for name in ("tf32", "fast"):
+                        sides[f"{count} lanes, {name}, compiled"] = engine(job, KINDS[name], count)
         times: dict[str, list[float]] = {name: [] for name in sides}
         for _ in range(chosen.rounds + 2):
             for name, round_ in sides.items():
@@ -110,12 +141,13 @@ def main() -> None:
                 torch.cuda.synchronize()
                 times[name].append(1e3 * (time.perf_counter() - begun))
         print(f"== {model}")
-        base = statistics.median(times["plain loop, float32"][2:])
+        first = next(iter(times))
+        base = statistics.median(times[first][2:])
         for name, spent in times.items():
             middle = statistics.median(spent[2:])
             print(
                 f"{name:25s} {middle:8.1f} ms ({min(spent[2:]):.1f} to {max(spent[2:]):.1f}), first {spent[0]:.0f}; "
-                f"{base / middle:.2f} times as fast as the plain loop",
+                f"{base / middle:.2f} times as fast as {first}",
                 flush=True,
             )
         del sides

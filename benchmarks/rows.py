@@ -56,6 +56,11 @@ def missing(name: str, given: list[str], rows: list[str], seeds: str | None) -> 
             yield Cell(name, row, domain, seed)
 
 
+def listen() -> None:
+    """Runs can be interrupted although a shell has its background jobs, and all that these start, ignore that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def stop(process: subprocess.Popen[bytes]) -> None:
     """Let it put its things away: when one is killed, others that share a GPU with it by MPS may end too."""
     for what, seconds in ((signal.SIGINT, 30), (signal.SIGKILL, None)):
@@ -130,6 +135,7 @@ def main() -> None:
     if chosen.merge:
         merge(chosen.merge)
         return
+    listen()
     tables = [text for text in chosen.arguments if not is_setting(text)]
     given = [text for text in chosen.arguments if is_setting(text)]
     rows = [row.strip() for row in chosen.rows.split(";") if row.strip()]

@@ -296,6 +296,20 @@ def test_running_statistics_land_in_the_vector() -> None:
     assert after["shortcut.1.num_batches_tracked"].item() == 1
 
 
+def test_statistics_begin_where_the_kernels_of_a_gpu_want_them() -> None:
+    # channels last in float32 ended with "misaligned address" while they came right behind a head for ten classes
+    module = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.LazyLinear(10))
+    module(torch.rand(2, 3, 4, 4))
+    layout = Layout.of(module)
+    assert layout.parameters % 4 == 2
+    FlatModel(module, layout)
+    norm = module[1]
+    assert isinstance(norm, nn.BatchNorm2d)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert (norm.running_mean.data_ptr() % 16, norm.running_var.data_ptr() % 16) == (0, 0)
+
+
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_a_step_on_the_flat_parameter_is_a_step_on_every_tensor(name: str) -> None:
     def make(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

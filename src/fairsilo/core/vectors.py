@@ -180,24 +180,29 @@ class FlatModel:
         self.pixels = Pixels.of(module)  # how it wants its images
         self._frozen = _frozen_modules(module)
         tensors = tensors_of(module)
-        self._floats = torch.empty(layout.floats, dtype=layout.dtype, device=device)
+        self._values = torch.empty(layout.parameters, dtype=layout.dtype, device=device)
+        # in a storage of their own, which begins where a GPU's kernels for BatchNorm want it: at a multiple of 16 bytes
+        self._buffers = torch.empty(layout.floats - layout.parameters, dtype=layout.dtype, device=device)
         self._counters = [(slot, tensors[slot.name]) for slot in layout.slots if slot.role == COUNTER]
         self._held: dict[tuple[str, torch.Size, torch.dtype], Tensor] = {}
         self._sums: dict[str, Tensor] = {}
-        self.parameters = nn.Parameter(self._floats[: layout.parameters])
+        self.parameters = nn.Parameter(self._values)
         self.gradients = torch.zeros_like(self.parameters)
         self.parameters.grad = self.gradients
         for slot in layout.slots:
             if slot.role == COUNTER:
                 continue
-            self._floats[slot.place] = tensors[slot.name].detach().reshape(-1)
+            given = tensors[slot.name].detach().reshape(-1)
             if slot.role == PARAMETER:
                 parameter = tensors[slot.name]
-                parameter.data = self._floats[slot.place].view(slot.shape)
+                self._values[slot.place] = given
+                parameter.data = self._values[slot.place].view(slot.shape)
                 parameter.grad = self.gradients[slot.place].view(slot.shape)
             else:
                 owner, _, leaf = slot.name.rpartition(".")
-                module.get_submodule(owner)._buffers[leaf] = self._floats[slot.place].view(slot.shape)
+                place = slice(slot.start - layout.parameters, slot.stop - layout.parameters)
+                self._buffers[place] = given
+                module.get_submodule(owner)._buffers[leaf] = self._buffers[place].view(slot.shape)
 
     def forward(self, inputs: Tensor, vector: Tensor | None = None) -> Output:
         """The network's output, of the model held or of another one given as a vector, in the run's arithmetic."""
@@ -236,7 +241,7 @@ class FlatModel:
         found = []
         for slot in self.layout.slots:
             if slot.role == PARAMETER and chosen(slot):
-                found.append(leaf := nn.Parameter(self._floats[slot.place]))
+                found.append(leaf := nn.Parameter(self._values[slot.place]))
                 leaf.grad = self.gradients[slot.place]
         return found
 
@@ -274,10 +279,10 @@ class FlatModel:
     @contextmanager
     def keeping_statistics(self) -> Iterator[None]:
         """Restore all buffers after the block: for a forward pass that must not change BatchNorm's statistics."""
-        floats = self._floats[self.layout.parameters :].clone()
+        floats = self._buffers.clone()
         counters = [counter.clone() for _, counter in self._counters]
         yield
-        self._floats[self.layout.parameters :] = floats
+        self._buffers.copy_(floats)
         for (_, counter), before in zip(self._counters, counters, strict=True):
             counter.copy_(before)
 
@@ -295,15 +300,17 @@ class FlatModel:
     @torch.no_grad()
     def read(self) -> Tensor:
         """A copy of the whole vector."""
-        vector = self._floats.new_empty(self.layout.size)
-        vector[: self.layout.floats] = self._floats
+        vector = self._values.new_empty(self.layout.size)
+        vector[: self.layout.parameters] = self._values
+        vector[self.layout.parameters : self.layout.floats] = self._buffers
         for slot, counter in self._counters:
             vector[slot.place] = counter.reshape(-1).to(vector.dtype)
         return vector
 
     @torch.no_grad()
     def load(self, vector: Tensor) -> None:
-        self._floats.copy_(vector[: self.layout.floats])
+        self._values.copy_(vector[: self.layout.parameters])
+        self._buffers.copy_(vector[self.layout.parameters : self.layout.floats])
         for slot, counter in self._counters:
             counter.copy_(vector[slot.place].view(slot.shape).round())
 
