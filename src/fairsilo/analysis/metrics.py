@@ -286,6 +286,26 @@ def guessed_by_held_out(cells: Sequence[Mapping[str, Any]], method: str, key: st
     return {cell["held_out"] for cell in cells if cell["method"] == method and at_chance(cell["summary"])[key]}
 
 
+def paired_cells(cells: Sequence[Mapping[str, Any]], method: str, first: str, key: str) -> dict[str, list[float]]:
+    """Held-out domain -> a method's headline minus the first method's, seed by seed.
+
+    Nothing for the spread of methods of which a run is at chance: such a spread says nothing.
+    """
+    found: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
+    for cell in cells:
+        if cell["method"] in (method, first):
+            found.setdefault((cell["held_out"], cell["seed"]), {})[cell["method"]] = cell["summary"]
+    summaries = [summary for pair in found.values() for summary in pair.values()]
+    if key in ("fairness", VARIANCE) and any(at_chance(summary)["fairness"] for summary in summaries):
+        return {}
+    pairs: dict[str, list[float]] = {}
+    for (domain, _), pair in found.items():
+        mine, theirs = (headline(pair[name])[key] if name in pair else None for name in (method, first))
+        if mine is not None and theirs is not None:
+            pairs.setdefault(domain, []).append(mine - theirs)
+    return pairs
+
+
 def compare_cells(methods: Sequence[str], cells: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Per method and headline: mean and standard deviation over cells, and the paired difference to the first method.
 
@@ -293,29 +313,20 @@ def compare_cells(methods: Sequence[str], cells: Sequence[Mapping[str, Any]]) ->
     `at_chance` counts the cells whose result is no better than guessing. The spread of a method that has such cells is
     compared with none.
     """
-    found: dict[str, dict[tuple[str, int], dict[str, float | None]]] = {name: {} for name in methods}
-    guessed: dict[str, dict[tuple[str, int], dict[str, bool]]] = {name: {} for name in methods}
-    for cell in cells:
-        place = (cell["held_out"], cell["seed"])
-        found[cell["method"]][place] = headline(cell["summary"])
-        guessed[cell["method"]][place] = at_chance(cell["summary"])
-    first = methods[0]
-    table = []
+    first, table = methods[0], []
     for name in methods:
-        row: dict[str, Any] = {"method": name, "cells": len(found[name])}
-        guessing = any(marks["fairness"] for one in (name, first) for marks in guessed[one].values())
+        mine = [cell["summary"] for cell in cells if cell["method"] == name]
+        numbers, guessed = [headline(summary) for summary in mine], [at_chance(summary) for summary in mine]
+        row: dict[str, Any] = {"method": name, "cells": len(mine)}
         for key in (*HEADLINES, AT_HOME, *TAILS, VARIANCE):
-            values = {place: value for place, numbers in found[name].items() if (value := numbers[key]) is not None}
-            others = {place: value for place, numbers in found[first].items() if (value := numbers[key]) is not None}
-            pairs = [values[place] - others[place] for place in values if place in others]
-            if key in ("fairness", VARIANCE) and guessing:
-                pairs = []
+            values = [value for one in numbers if (value := one[key]) is not None]
+            pairs = [one for some in paired_cells(cells, name, first, key).values() for one in some]
             row[key] = {
-                "mean": mean(values.values()) if values else None,
-                "std": deviation(values.values(), 1) if len(values) > 1 else None,
+                "mean": mean(values) if values else None,
+                "std": deviation(values, 1) if len(values) > 1 else None,
                 "difference": mean(pairs) if pairs and name != first else None,
                 "error": deviation(pairs, 1) / math.sqrt(len(pairs)) if len(pairs) > 1 else None,
-                "at_chance": sum(marks.get(key, marks["fairness"]) for marks in guessed[name].values()),
+                "at_chance": sum(marks.get(key, marks["fairness"]) for marks in guessed),
             }
         table.append(row)
     return table

@@ -6,12 +6,16 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from fairsilo.analysis.chance import CONFIDENCE
+from fairsilo.analysis.metrics import HEADLINES, paired_cells
 
+SURE = 0.05  # what is less likely by chance, after correction, is called sure
+SEEDS, DOMAINS = "seeds", "held-out domains"
 SAME = 1e-4  # values this close (percent) are equal: a ledger keeps six digits of a share
 
 
@@ -30,7 +34,7 @@ class Difference:
     p: float | None
 
 
-def over_federations(differences: Sequence[Sequence[float]]) -> Difference:
+def over_federations(differences: Sequence[Sequence[float]], same: float = SAME) -> Difference:
     """From the paired differences in each federation.
 
     The federations are these and no sample of others, so that the error is made of the spread inside each of them; as
@@ -41,11 +45,60 @@ def over_federations(differences: Sequence[Sequence[float]]) -> Difference:
         return Difference(mean, None, None)
     parts = [statistics.variance(some) / len(some) / len(differences) ** 2 for some in differences]
     error = math.sqrt(math.fsum(parts))
-    if error <= SAME:  # nothing but rounding
+    if error <= same:  # nothing but rounding
         return Difference(mean, None, None)
     free = error**4 / math.fsum(part**2 / (len(some) - 1) for part, some in zip(parts, differences, strict=True))
     p = float(2 * stats.t.sf(abs(mean) / error, free))  # type: ignore[attr-defined]
     return Difference(mean, margin_of(error, free), p)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A method beside the first one, in one of the three answers.
+
+    Attributes:
+        difference: The mean of the paired differences, each held-out domain counting once; p is corrected for all that
+            are compared together.
+        pairs: How many runs stand behind it.
+        over: What its margin is over: with two seeds or more over seeds, on these very domains; with one seed over
+            the domains; empty where there is one pair, and no margin.
+    """
+
+    difference: Difference
+    pairs: int
+    over: str
+
+    @property
+    def sure(self) -> bool:
+        return self.difference.p is not None and self.difference.p < SURE
+
+
+def compared(
+    methods: Sequence[str], cells: Sequence[Mapping[str, Any]], factor: float = 1.0
+) -> dict[str, dict[str, Compared]]:
+    """Headline -> method -> how it compares with the first method; without those that have no pair.
+
+    Args:
+        methods: The first is the one that the others are compared with.
+        cells: The runs: method, held-out domain, seed and summary.
+        factor: What differences are multiplied with, such as 100 for percent.
+    """
+    found: dict[tuple[str, str], Compared] = {}
+    for key in HEADLINES:
+        for name in methods[1:]:
+            pairs = paired_cells(cells, name, methods[0], key)
+            scaled = [[factor * one for one in some] for some in pairs.values()]
+            if not scaled:
+                continue
+            count = sum(map(len, scaled))
+            seeds = min(map(len, scaled)) > 1
+            difference = over_federations(scaled if seeds else [[one for some in scaled for one in some]], 1e-9)
+            found[key, name] = Compared(difference, count, SEEDS if seeds else DOMAINS if count > 1 else "")
+    fixed = corrected([one.difference for one in found.values()])
+    told: dict[str, dict[str, Compared]] = {}
+    for ((key, name), one), difference in zip(found.items(), fixed, strict=True):
+        told.setdefault(key, {})[name] = replace(one, difference=difference)
+    return told
 
 
 def margin_of(error: float, free: float) -> float:

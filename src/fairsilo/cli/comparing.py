@@ -74,10 +74,13 @@ def compare(
 def show_comparison(page: Path) -> None:
     """The tables of the comparison that a page is about."""
     from fairsilo.report.comparison_page import read_comparison
+    from fairsilo.report.glance import surely
     from fairsilo.report.tables import comparison_table, held_out_tables, spread_table
 
     content = read_comparison(page.parent)
     for table in (*held_out_tables(content), comparison_table(content), spread_table(content)):
         show(table)
+    for line in surely(content):
+        say(line)
     say(f"page: {page}")
     say(f"also as CSV, LaTeX and JSON: {page.parent}/comparison.*")

@@ -23,6 +23,7 @@ from fairsilo.analysis.metrics import (
 from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import cells, document, heads, listed, paragraph, points, ranges, section, table
 from fairsilo.report.charts import signed, text, usable
+from fairsilo.report.glance import glance
 from fairsilo.report.heat import heat_table, number
 from fairsilo.report.page import write_report
 from fairsilo.report.tables import CHANCE, GUESSED, SELECTIONS, comparison_csv, comparison_latex, of_comparison
@@ -71,8 +72,8 @@ def _summary_of(content: Content) -> Mapping[str, Any]:
 def page(content: Content) -> str:
     """The whole document."""
     grid = content.get("grid")
-    body = header(content) + (heat(content, grid) if grid else "") + headlines(content) + spread(content)
-    body += by_domain(content) + searched(content) + raw(content) + notes(content)
+    body = header(content) + glance(content) + (heat(content, grid) if grid else "") + headlines(content)
+    body += spread(content) + by_domain(content) + searched(content) + raw(content) + notes(content)
     return document(title(content), body, f"<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n")
 
 

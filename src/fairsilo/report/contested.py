@@ -8,9 +8,10 @@ from rich.markup import escape
 from rich.table import Table as Drawn
 
 from fairsilo import __version__
+from fairsilo.analysis.paired import SURE
 from fairsilo.report.blocks import cells, document, figure, figures, heading, heads, paragraph, section, table
 from fairsilo.report.charts import text
-from fairsilo.report.crossed import FRONT, SURE, contributed
+from fairsilo.report.crossed import FRONT, contributed
 from fairsilo.report.forest import Effect, forest_chart
 from fairsilo.report.spreadsheet import csv_text
 from fairsilo.reproduction.contest import Contest

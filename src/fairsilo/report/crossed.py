@@ -8,12 +8,11 @@ from rich.markup import escape
 from rich.table import Table as Drawn
 
 from fairsilo.analysis.crossings import SOURCES
-from fairsilo.analysis.paired import Difference
+from fairsilo.analysis.paired import SURE, Difference
 from fairsilo.reproduction.crossing import Crossing
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.runs.comparison import composed
 
-SURE = 0.05
 FRONT = "*"
 
 

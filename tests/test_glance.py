@@ -1,0 +1,156 @@
+"""What a comparison opens with: paired differences with intervals, sentences, and pictures."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from fairsilo.analysis.metrics import compare_cells, paired_cells
+from fairsilo.analysis.paired import DOMAINS, SEEDS, Compared, Difference, compared, holm
+from fairsilo.report.comparison_page import page
+from fairsilo.report.glance import glance, sentence, surely
+from fairsilo.report.units import shown_in
+from test_comparison import fabricated
+
+NOISE = {"a": (0.01, 0.02, 0.03), "b": (0.03, 0.05, 0.07)}  # held-out domain -> a method minus the first, by seed
+
+
+def cell(method: str, held_out: str, seed: int, outside: float, home: float = 0.5, even: float = 0.1) -> dict[str, Any]:
+    fairness = {"std_silos": even, "mean": home, "worst_tenth": 0.1, "best_tenth": 0.9, "variance_silos": even**2}
+    summary = {
+        "about": "global",
+        "metric": "accuracy",
+        "generalisation": {"mean": outside},
+        "personalisation": {"mean": home},
+        "fairness": {"global": fairness},
+    }
+    return {"method": method, "held_out": held_out, "seed": seed, "summary": summary}
+
+
+def cells(noise: dict[str, tuple[float, ...]], name: str = "new") -> list[dict[str, Any]]:
+    places = [(domain, seed, one) for domain, some in noise.items() for seed, one in enumerate(some)]
+    return [
+        made
+        for domain, seed, one in places
+        for made in (cell("fedavg", domain, seed, 0.4), cell(name, domain, seed, 0.4 + one))
+    ]
+
+
+def comparison(found: list[dict[str, Any]], *methods: str) -> dict[str, Any]:
+    held_out = list(dict.fromkeys(one["held_out"] for one in found))
+    return {"methods": ["fedavg", *methods], "held_out": held_out, "seeds": [0, 1, 2], "cells": found}
+
+
+def test_pairs_are_of_one_held_out_domain_and_one_seed() -> None:
+    found = cells(NOISE)
+    del found[-1]  # without a partner
+    pairs = paired_cells(found, "new", "fedavg", "generalisation")
+    assert {domain: [round(one, 6) for one in some] for domain, some in pairs.items()} == {
+        "a": [0.01, 0.02, 0.03],
+        "b": [0.03, 0.05],
+    }
+
+
+def test_each_domain_counts_once_and_the_interval_is_over_seeds() -> None:
+    one = compared(["fedavg", "new"], cells(NOISE), 100)["generalisation"]["new"]
+    assert one.difference.mean == pytest.approx((2 + 5) / 2)
+    parts = [1 / 3 / 4, 4 / 3 / 4]  # variances inside a and b, over three seeds, over two domains squared
+    error, free = sum(parts) ** 0.5, sum(parts) ** 2 / sum(part**2 / 2 for part in parts)
+    assert one.difference.margin == pytest.approx(stats.t.ppf(0.975, free) * error)
+    assert (one.pairs, one.over) == (6, SEEDS)
+
+
+def test_with_one_seed_the_interval_is_over_domains() -> None:
+    noise = {"a": (0.01,), "b": (0.03,), "c": (0.02,), "d": (0.06,)}
+    one = compared(["fedavg", "new"], cells(noise))["generalisation"]["new"]
+    wanted = stats.ttest_1samp([some[0] for some in noise.values()], 0).confidence_interval(0.95)
+    assert one.difference.mean == pytest.approx(0.03)
+    assert one.difference.margin == pytest.approx((wanted.high - wanted.low) / 2)
+    assert one.over == DOMAINS
+
+
+def test_a_single_pair_has_no_interval_and_is_never_sure() -> None:
+    one = compared(["fedavg", "new"], cells({"a": (0.3,)}))["generalisation"]["new"]
+    assert (one.difference.margin, one.difference.p, one.over, one.sure) == (None, None, "", False)
+
+
+def test_everything_that_is_looked_at_is_corrected_together() -> None:
+    found = cells(NOISE) + [one for one in cells({"a": (0.2, 0.21, 0.2)}, "other") if one["method"] == "other"]
+    alone = [compared(["fedavg", name], found, 100)["generalisation"][name].difference.p for name in ("new", "other")]
+    together = compared(["fedavg", "new", "other"], found, 100)["generalisation"]
+    assert [together[name].difference.p for name in ("new", "other")] == pytest.approx(holm(alone))
+    assert together["other"].sure
+
+
+def test_the_spread_of_a_method_at_chance_is_compared_with_none() -> None:
+    found = cells(NOISE)
+    found[1]["summary"]["fairness"]["global"]["at_chance"] = True
+    told = compared(["fedavg", "new"], found)
+    assert set(told) == {"generalisation", "personalisation"}
+    assert compare_cells(["fedavg", "new"], found)[1]["fairness"]["difference"] is None
+
+
+@pytest.mark.parametrize(
+    ("key", "mean", "p", "over", "told"),
+    [
+        ("generalisation", 2.5, 0.01, SEEDS, "new generalises better than old by 2.5 ± 1.0 points: sure"),
+        ("personalisation", -2.5, 0.01, SEEDS, "new personalises worse than old by 2.5 ± 1.0 points: sure"),
+        ("fairness", -2.5, 0.2, SEEDS, "new is more even than old by 2.5 ± 1.0 points: may be chance"),
+        ("fairness", 2.5, 0.01, DOMAINS, "new is less even than old by 2.5 ± 1.0 points: sure"),
+        ("generalisation", 0.0, None, SEEDS, "new generalises as well as old"),
+    ],
+)
+def test_a_comparison_in_words(key: str, mean: float, p: float | None, over: str, told: str) -> None:
+    assert sentence("new", "old", key, Compared(Difference(mean, 1.0, p), 6, over)) == told
+
+
+def test_words_know_metrics_of_which_less_is_better() -> None:
+    with shown_in("mae"):
+        one = Compared(Difference(-0.25, 0.1, 0.01), 6, SEEDS)
+        assert (
+            sentence("new", "old", "generalisation", one)
+            == "new generalises better than old by 0.250 ± 0.100 mae: sure"
+        )
+        assert sentence("new", "old", "fairness", one).startswith("new is more even than old")
+
+
+def test_a_terminal_is_told_what_is_sure() -> None:
+    noise = {"a": (0.2, 0.21, 0.2), "b": (0.19, 0.2, 0.2)}
+    assert surely(comparison(cells(noise), "new")) == ["new generalises better than fedavg by 20.0 ± 0.7 points: sure"]
+    (told,) = surely(comparison(cells({"a": (0.2, -0.2, 0.1)}), "new"))
+    assert told == "nothing differs from fedavg for sure (3 comparisons, corrected for their number)"
+    assert surely(comparison(cells({"a": (0.2,)}), "new")) == []
+
+
+def test_the_page_opens_with_a_picture_for_each_answer() -> None:
+    shown = page(fabricated(("fedavg", "fedprox", "fedheal"), domains=("a", "b"), seeds=(0, 1, 2)))
+    assert re.findall(r'<section id="([^"]*)"', shown)[0] == "glance"
+    opening = shown.partition('id="glance"')[2].partition("</section>")[0]
+    assert [one.partition(":")[0] for one in re.findall(r"<svg [^>]*aria-label=\"([^\"]*)\"", opening)] == [
+        "Generalise",
+        "Personalise",
+        "Fair",
+        "Outside and at home. 3 points",
+    ]
+    assert opening.rpartition("<details>")[2].count("<li>") == 6
+    assert "corrected for all 6 comparisons" in opening
+
+
+def test_what_is_sure_stands_above_the_pictures_and_all_is_told_below() -> None:
+    with shown_in("accuracy"):
+        opening = glance(comparison(cells({"a": (0.2, 0.21, 0.2), "b": (0.19, 0.2, 0.2)}), "new"))
+        plain = glance(comparison(cells({"a": (0.2, -0.2, 0.1)}), "new"))
+        single = glance(comparison(cells({"a": (0.2,)}), "new"))
+    above, below = (opening.partition("<svg")[0], opening.rpartition("</svg>")[2])
+    assert re.findall("<li>(.*?)</li>", above) == ["new generalises better than fedavg by 20.0 ± 0.7 points: sure"]
+    assert len(re.findall("<li>(.*?)</li>", below)) == 3
+    assert "Nothing differs from fedavg for sure." in plain
+    assert "One run of each method" in single
+    assert "one pair, which may be chance" in single
+
+
+def test_one_method_has_nothing_to_be_compared_with() -> None:
+    assert glance(fabricated(("fedavg",), domains=("a",))) == ""
