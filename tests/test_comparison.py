@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from fairsilo import config
-from fairsilo.analysis.metrics import compare_cells, mean, summarise
+from fairsilo.analysis.metrics import mean, summarise
+from fairsilo.analysis.paired import compare_cells
 from fairsilo.data import load
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.text import method
@@ -310,6 +311,7 @@ def check_numbers(content: dict[str, Any], shown: str) -> None:
             found = row[key]
             spread = f" ± {points(found['std'])}" if found["std"] is not None else ""
             beside = f" mean {points(row['at_home']['mean'])}" if key == "fairness" else ""
+            beside += f" domains ± {points(found['std_domains'])}" if found["std_domains"] is not None else ""
             beside += " ≈ chance" if found["at_chance"] else ""
             assert mean_ == (points(found["mean"]) + spread + beside if found["mean"] is not None else "–")
             assert (difference == "") == (found["difference"] is None)
@@ -410,8 +412,8 @@ def test_the_page_says_what_its_numbers_are() -> None:
     assert "No domain was held out, so there is no generalisation to report." in one
     several = words(page(fabricated(("fedavg", "faa"), domains=("a", "b"), seeds=(0, 1), about="personal")))
     assert "means over 4 runs each (2 seeds: 0, 1; 2 held-out domains)" in several
-    assert "the sample standard deviation over the 4 runs of a method (ddof 1)" in several
-    assert "its standard error" in several
+    assert "its sample standard deviation over the 2 seeds (ddof 1), and small below it" in several
+    assert "its margin (95 %)" in several
     assert "and of the silos' own models for fedavg, faa" in several
 
 

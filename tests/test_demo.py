@@ -27,13 +27,13 @@ def cell(method: str, seed: int, mean: float, own: float, spread: float) -> dict
     return {"method": method, "held_out": "street", "seed": seed, "summary": summary}
 
 
-def test_the_last_line_has_paired_differences_and_their_standard_errors() -> None:
+def test_the_last_line_has_paired_differences_and_their_margins() -> None:
     cells = [cell("fedavg", 0, 0.40, 0.90, 0.08), cell("fedavg", 1, 0.50, 0.80, 0.06)]
     cells += [cell("x", 0, 0.60, 0.88, 0.06), cell("x", 1, 0.66, 0.80, 0.05)]
     content = {"methods": ["fedavg", "x"], "held_out": ["street"], "seeds": [0, 1], "cells": cells}
     assert paired_sentence(content) == (
-        "x against fedavg, points ± standard error over 2 paired runs: generalises by +18.0 ± 2.0, "
-        "personalises by -1.0 ± 1.0, mean over silos by +0.0 ± 0.0, spread over silos by -1.5 ± 0.5"
+        "x against fedavg, points ± 95 % over 2 paired runs: generalises by +18.0 ± 25.4, "
+        "personalises by -1.0 ± 12.7, mean over silos by +0.0, spread over silos by -1.5 ± 6.4"
     )
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from fairsilo.analysis.chance import wilson
 from fairsilo.analysis.metrics import (
-    compare_cells,
     deviation,
     fairness,
     gaps,
@@ -24,6 +24,7 @@ from fairsilo.analysis.metrics import (
     tail_means,
     variance,
 )
+from fairsilo.analysis.paired import compare_cells
 from fairsilo.tasks.classify import Classify
 
 
@@ -280,15 +281,19 @@ def test_methods_are_compared_cell_by_cell() -> None:
     ]
     base, other = compare_cells(["fedavg", "faa"], cells)
     assert (base["method"], base["cells"]) == ("fedavg", 3)
-    assert base["generalisation"]["mean"] == pytest.approx(0.5)
-    assert base["generalisation"]["std"] == pytest.approx(0.4)
+    # each domain counts once: u has 0.1 and 0.5, v 0.9; by seed 0.5 and 0.5
+    assert base["generalisation"]["mean"] == pytest.approx(0.6)
+    assert base["generalisation"]["std"] == pytest.approx(0.0)
+    assert base["generalisation"]["std_domains"] == pytest.approx(0.6 / math.sqrt(2))
     assert base["generalisation"]["difference"] is None
-    # differences 0.2, 0.3, 0.1: mean 0.2, deviation 0.1, standard error 0.1 / sqrt 3
-    assert other["generalisation"]["mean"] == pytest.approx(0.7)
+    # u has 0.3 and 0.8, v 1.0; by seed 0.65 and 0.8
+    assert other["generalisation"]["mean"] == pytest.approx(0.775)
+    assert other["generalisation"]["std"] == pytest.approx(0.15 / math.sqrt(2))
+    # v has one seed, so that the interval is over all pairs: 0.2, 0.3, 0.1
     assert other["generalisation"]["difference"] == pytest.approx(0.2)
-    assert other["generalisation"]["error"] == pytest.approx(0.1 / math.sqrt(3))
+    assert other["generalisation"]["margin"] == pytest.approx(stats.t.ppf(0.975, 2) * 0.1 / math.sqrt(3))
     assert other["fairness"]["difference"] == pytest.approx(-0.1)
-    assert other["fairness"]["error"] == pytest.approx(0.0, abs=1e-9)
+    assert other["fairness"]["margin"] is None  # they do not differ at all
 
 
 def test_only_cells_that_both_have_are_compared() -> None:
@@ -302,7 +307,7 @@ def test_only_cells_that_both_have_are_compared() -> None:
     base, other = compare_cells(["fedavg", "faa"], cells)
     assert base["generalisation"]["mean"] == pytest.approx(0.2)
     assert other["generalisation"]["difference"] == pytest.approx(0.3)
-    assert other["generalisation"]["error"] is None
+    assert other["generalisation"]["margin"] is None
     assert other["personalisation"]["difference"] == pytest.approx(0.0)
 
 

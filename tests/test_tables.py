@@ -16,6 +16,7 @@ from fairsilo.report.tables import (
     comparison_csv,
     comparison_latex,
     comparison_table,
+    held_out_tables,
     methods_table,
     percent,
     predictions_table,
@@ -111,18 +112,18 @@ def comparison(*names: str) -> dict[str, Any]:
 
 def test_methods_are_compared_with_paired_differences() -> None:
     lines = rendered(comparison_table(comparison("fedavg", "faa")))
-    assert lines[0] == ["percent, mean ± std over 2 held-out domains x 1 seeds; last round"]
-    assert lines[2][1:] == ["minus fedavg ± s.e."] * 3
-    # fedavg: 20 and 40; faa: 30 and 60; differences 10 and 20, their standard error 5
-    assert lines[3] == ["fedavg", "30.0 ± 14.1", "70.0 ± 0.0", "10.0 ± 0.0 (60.0)"]
-    assert lines[4] == ["faa", "45.0 ± 21.2", "70.0 ± 0.0", "10.0 ± 0.0 (60.0)"]
-    assert lines[5] == ["+15.0 ± 5.0", "+0.0 ± 0.0", "+0.0 ± 0.0"]
+    assert lines[0] == ["percent, mean over 2 held-out domains, one seed; last round"]
+    assert (lines[2], lines[3]) == (["minus fedavg"] * 3, ["method", "± 95 %", "± 95 %", "± 95 %"])
+    # fedavg: 20 and 40; faa: 30 and 60; differences 10 and 20, their standard error 5, Student's t of 1 degree 12.706
+    assert lines[4] == ["fedavg", "30.0", "70.0", "10.0 (60.0)"]
+    assert lines[5] == ["faa", "45.0", "70.0", "10.0 (60.0)"]
+    assert lines[6] == ["+15.0 ± 63.5", "+0.0", "+0.0"]
 
 
 def test_tails_and_variance_are_a_table_of_their_own() -> None:
     lines = rendered(spread_table(comparison("fedavg", "faa")))
     assert lines[1] == ["method", "mean", "worst tenth", "best tenth", "variance, percent²"]
-    assert lines[2] == ["fedavg", "60.0 ± 0.0", "50.0 ± 0.0", "70.0 ± 0.0", "100.0 ± 0.0"]
+    assert lines[2] == ["fedavg", "60.0", "50.0", "70.0", "100.0"]
 
 
 def test_an_error_has_its_variance_in_its_own_unit() -> None:
@@ -166,12 +167,26 @@ def test_a_method_with_a_comma_stays_one_column_of_the_csv() -> None:
 
 def test_latex_has_a_row_a_method() -> None:
     lines = comparison_latex(comparison("fedavg", "faa")).splitlines()
-    ends = r"$50.0 \pm 0.0$ & $70.0 \pm 0.0$ & $100.0 \pm 0.0$ \\"
-    assert r"fedavg & $30.0 \pm 14.1$ & $70.0 \pm 0.0$ & $60.0 \pm 0.0$ & $10.0 \pm 0.0$ & " + ends in lines
-    assert r"faa & $45.0 \pm 21.2$ & $70.0 \pm 0.0$ & $60.0 \pm 0.0$ & $10.0 \pm 0.0$ & " + ends in lines
+    ends = r"$50.0\;(0.0)$ & $70.0\;(0.0)$ & $100.0\;(0.0)$ \\"
+    assert r"fedavg & $30.0\;(14.1)$ & $70.0\;(0.0)$ & $60.0\;(0.0)$ & $10.0\;(0.0)$ & " + ends in lines
+    assert r"faa & $45.0\;(21.2)$ & $70.0\;(0.0)$ & $60.0\;(0.0)$ & $10.0\;(0.0)$ & " + ends in lines
+    assert lines[0] == "% percent, mean over 2 held-out domains, one seed; in brackets: std over held-out domains"
     assert lines[1].endswith("variance in percent²")
     assert lines[2] == r"\begin{tabular}{lrrrrrrr}"
     assert lines[-1] == r"\end{tabular}"
+
+
+def test_spreads_over_seeds_and_over_domains_are_kept_apart() -> None:
+    found = comparison("fedavg")
+    again = [
+        {**cell, "seed": 4, "summary": summary(outside, 0.5, 0.7)}
+        for cell, outside in zip(found["cells"], (0.3, 0.7), strict=True)
+    ]
+    found = {**found, "seeds": [3, 4], "cells": [*found["cells"], *again]}
+    # u has 20 and 30, v 40 and 70: by seed 30 and 50, by domain 25 and 55
+    assert rendered(comparison_table(found))[4][1] == "40.0 ± 14.1"
+    assert rendered(held_out_tables(found)[0])[-1] == ["fedavg", "25.0", "55.0", "40.0", "21.2"]
+    assert r"fedavg & $40.0 \pm 14.1\;(21.2)$ & " in comparison_latex(found)
 
 
 def test_latex_escapes_what_latex_would_read() -> None:

@@ -74,7 +74,7 @@ def test_a_comparison_of_errors_is_in_their_unit(tmp_path: Path) -> None:
     assert "In mae," in page
     assert "variance, mae²" in page
     assert "In percent" not in page
-    assert "mae, mean" in (found.folder / "comparison.tex").read_text()
+    assert "% mae, one run" in (found.folder / "comparison.tex").read_text()
 
 
 class Distances(Regress):

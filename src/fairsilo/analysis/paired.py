@@ -12,7 +12,7 @@ import numpy as np
 from scipy import stats
 
 from fairsilo.analysis.chance import CONFIDENCE
-from fairsilo.analysis.metrics import HEADLINES, paired_cells
+from fairsilo.analysis.metrics import AT_HOME, HEADLINES, TAILS, VARIANCE, at_chance, deviation, headline, mean
 
 SURE = 0.05  # what is less likely by chance, after correction, is called sure
 SEEDS, DOMAINS = "seeds", "held-out domains"
@@ -54,11 +54,10 @@ def over_federations(differences: Sequence[Sequence[float]], same: float = SAME)
 
 @dataclass(frozen=True)
 class Compared:
-    """A method beside the first one, in one of the three answers.
+    """A method beside the first one, in one number of its runs.
 
     Attributes:
-        difference: The mean of the paired differences, each held-out domain counting once; p is corrected for all that
-            are compared together.
+        difference: The mean of the paired differences, each held-out domain counting once.
         pairs: How many runs stand behind it.
         over: What its margin is over: with two seeds or more over seeds, on these very domains; with one seed over
             the domains; empty where there is one pair, and no margin.
@@ -73,32 +72,91 @@ class Compared:
         return self.difference.p is not None and self.difference.p < SURE
 
 
-def compared(
-    methods: Sequence[str], cells: Sequence[Mapping[str, Any]], factor: float = 1.0
-) -> dict[str, dict[str, Compared]]:
-    """Headline -> method -> how it compares with the first method; without those that have no pair.
+Cells = Sequence[Mapping[str, Any]]  # runs: method, held-out domain, seed and summary
 
-    Args:
-        methods: The first is the one that the others are compared with.
-        cells: The runs: method, held-out domain, seed and summary.
-        factor: What differences are multiplied with, such as 100 for percent.
+
+def paired_cells(cells: Cells, method: str, first: str, key: str) -> dict[str, list[float]]:
+    """Held-out domain -> a method's number minus the first method's, seed by seed.
+
+    Nothing for the spread of methods of which a run is at chance: such a spread says nothing.
     """
-    found: dict[tuple[str, str], Compared] = {}
-    for key in HEADLINES:
-        for name in methods[1:]:
-            pairs = paired_cells(cells, name, methods[0], key)
-            scaled = [[factor * one for one in some] for some in pairs.values()]
-            if not scaled:
-                continue
-            count = sum(map(len, scaled))
-            seeds = min(map(len, scaled)) > 1
-            difference = over_federations(scaled if seeds else [[one for some in scaled for one in some]], 1e-9)
-            found[key, name] = Compared(difference, count, SEEDS if seeds else DOMAINS if count > 1 else "")
-    fixed = corrected([one.difference for one in found.values()])
+    found: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
+    for cell in cells:
+        if cell["method"] in (method, first):
+            found.setdefault((cell["held_out"], cell["seed"]), {})[cell["method"]] = cell["summary"]
+    summaries = [summary for pair in found.values() for summary in pair.values()]
+    if key in ("fairness", VARIANCE) and any(at_chance(summary)["fairness"] for summary in summaries):
+        return {}
+    pairs: dict[str, list[float]] = {}
+    for (domain, _), pair in found.items():
+        mine, theirs = (headline(pair[name])[key] if name in pair else None for name in (method, first))
+        if mine is not None and theirs is not None:
+            pairs.setdefault(domain, []).append(mine - theirs)
+    return pairs
+
+
+def compared(cells: Cells, method: str, first: str, key: str) -> Compared | None:
+    """How a method compares with the first one; None where there is no pair."""
+    pairs = list(paired_cells(cells, method, first, key).values())
+    if not pairs or method == first:
+        return None
+    count, seeds = sum(map(len, pairs)), min(map(len, pairs)) > 1
+    difference = over_federations(pairs if seeds else [[one for some in pairs for one in some]], same=1e-9)
+    return Compared(difference, count, SEEDS if seeds else DOMAINS if count > 1 else "")
+
+
+def together(methods: Sequence[str], cells: Cells) -> dict[str, dict[str, Compared]]:
+    """Headline -> method -> how it compares with the first of them, p corrected for all that are compared."""
+    found = {
+        (key, name): one
+        for key in HEADLINES
+        for name in methods[1:]
+        if (one := compared(cells, name, methods[0], key)) is not None
+    }
     told: dict[str, dict[str, Compared]] = {}
-    for ((key, name), one), difference in zip(found.items(), fixed, strict=True):
-        told.setdefault(key, {})[name] = replace(one, difference=difference)
+    for ((key, name), one), fixed in zip(found.items(), corrected([o.difference for o in found.values()]), strict=True):
+        told.setdefault(key, {})[name] = replace(one, difference=fixed)
     return told
+
+
+def compare_cells(methods: Sequence[str], cells: Cells) -> list[dict[str, Any]]:
+    """Per method and number: its mean, two spreads, and the paired difference to the first method.
+
+    A mean is over held-out domains, each of which counts once. `std` is its deviation over seeds; `std_domains` that of
+    the domains' own means over seeds. `margin` is that of the difference (95 %, see `Compared`). `at_chance` counts the
+    runs whose result is no better than guessing.
+    """
+    table = []
+    for name in methods:
+        mine = [cell for cell in cells if cell["method"] == name]
+        guessed = [at_chance(cell["summary"]) for cell in mine]
+        row: dict[str, Any] = {"method": name, "cells": len(mine)}
+        for key in (*HEADLINES, AT_HOME, *TAILS, VARIANCE):
+            values = {
+                (cell["held_out"], cell["seed"]): value
+                for cell in mine
+                if (value := headline(cell["summary"])[key]) is not None
+            }
+            domains, seeds = _means(values, 0), _means(values, 1)
+            other = compared(cells, name, methods[0], key)
+            row[key] = {
+                "mean": mean(domains) if domains else None,
+                "std": deviation(seeds, 1) if len(seeds) > 1 else None,
+                "std_domains": deviation(domains, 1) if len(domains) > 1 else None,
+                "difference": other.difference.mean if other else None,
+                "margin": other.difference.margin if other else None,
+                "at_chance": sum(marks.get(key, marks["fairness"]) for marks in guessed),
+            }
+        table.append(row)
+    return table
+
+
+def _means(values: Mapping[tuple[str, int], float], place: int) -> list[float]:
+    """The means over what is at the other place of (held-out domain, seed)."""
+    found: dict[object, list[float]] = {}
+    for where, value in values.items():
+        found.setdefault(where[place], []).append(value)
+    return [mean(some) for some in found.values()]
 
 
 def margin_of(error: float, free: float) -> float:

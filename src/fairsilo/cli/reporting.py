@@ -38,7 +38,7 @@ def _run(folder: Path, as_json: bool) -> None:
 
 
 def _comparison(folder: Path, as_json: bool) -> None:
-    from fairsilo.analysis.metrics import compare_cells
+    from fairsilo.analysis.paired import compare_cells
     from fairsilo.report.comparison_page import read_comparison, write_comparison
 
     page = write_comparison(folder)

@@ -15,11 +15,11 @@ from fairsilo.analysis.metrics import (
     VARIANCE,
     at_chance,
     by_held_out,
-    compare_cells,
     guessed_by_held_out,
     headline,
     mean,
 )
+from fairsilo.analysis.paired import compare_cells
 from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import cells, document, heads, listed, paragraph, points, ranges, section, table
 from fairsilo.report.charts import signed, text, usable
@@ -195,9 +195,13 @@ def by_domain(content: Content) -> str:
     return section("held-out", "By held-out domain", paragraph(about), *drawn)
 
 
-def number_cell(shown: str, centre: float | None, guessed: bool, first: bool = False) -> str:
-    """A number; small below it the mean that a spread is around, and whether the result is no better than guessing."""
+def number_cell(
+    shown: str, centre: float | None, guessed: bool, first: bool = False, domains: float | None = None
+) -> str:
+    """A number; small below it the mean that a spread is around, its deviation over held-out domains, and whether the
+    result is no better than guessing."""
     below = f"<small>mean {text(number(centre))}</small>" if centre is not None else ""
+    below += f"<small>domains ± {text(number(domains))}</small>" if usable(domains) else ""
     below += f"<small>{GUESSED}</small>" if guessed else ""
     return f'<td class="number{" first" if first else ""}">{text(shown)}{below}</td>'
 
@@ -253,14 +257,15 @@ def headlines(content: Content) -> str:
     names = ("generalisation", "personalisation", "fairness: std over silos")
     groups = "".join(f'<th class="group" scope="colgroup" colspan="2">{name}</th>' for name in names)
     several = runs_each(content) > 1
-    pair = heads(["mean ± std", f"minus {first} ± s.e."] if several else ["one run", f"minus {first}"], True)
+    pair = heads(["mean ± std", f"minus {first} ± 95 %"] if several else ["one run", f"minus {first}"], True)
     head = f'<tr><td></td>{groups}</tr><tr><th scope="col">method</th>{pair * len(HEADLINES)}</tr>'
     lines = []
     for row in rows:
         line = ""
         for key in HEADLINES:
             centre = row[AT_HOME]["mean"] if key == "fairness" else None
-            line += number_cell(with_spread(row[key]), centre, bool(row[key]["at_chance"]), first=True)
+            guessed, domains = bool(row[key]["at_chance"]), row[key]["std_domains"]
+            line += number_cell(with_spread(row[key]), centre, guessed, first=True, domains=domains)
             line += cells([difference(row[key])])
         lines.append(f'<tr><th scope="row">{text(row["method"])}</th>{line}</tr>\n')
     said = [paragraph(explained(content))]
@@ -273,11 +278,15 @@ def explained(content: Content) -> str:
     """What the table's numbers and its ± are."""
     runs = runs_each(content)
     words = f"In {unit().word}, {repeats(content)}; results are read from: {selection(content)}. "
+    several, seeds = len(content["held_out"]) > 1, len(content["seeds"])
     if runs > 1:
+        where = "over held-out domains, each of which counts once" if several else "over seeds"
+        words += f"A mean is {where}"
+        words += f"; ± after it is its sample standard deviation over the {seeds} seeds (ddof 1)" if seeds > 1 else ""
+        words += ", and small below it stands that of the domains' own means" if several else ""
         words += (
-            f"± after a mean is the sample standard deviation over the {runs} runs of a method (ddof 1), not a "
-            f"confidence interval. Differences to {content['methods'][0]} are taken run by run, same seed and same "
-            "held-out domain; ± after their mean is its standard error. "
+            f". Differences to {content['methods'][0]} are taken run by run, same seed and same held-out domain; ± "
+            "after their mean is its margin (95 %), over seeds where there are several, else over the domains. "
         )
     else:
         words += "With one run there is no ±, and a difference may be chance. "
@@ -312,8 +321,8 @@ def spread(content: Content) -> str:
 def difference(found: Mapping[str, Any]) -> str:
     if not usable(found["difference"]):
         return ""
-    error = f" ± {points(found['error'])}" if usable(found["error"]) else ""
-    return ("+" if points(found["difference"])[0].isdigit() else "") + points(found["difference"]) + error
+    margin = f" ± {points(found['margin'])}" if usable(found["margin"]) else ""
+    return ("+" if points(found["difference"])[0].isdigit() else "") + points(found["difference"]) + margin
 
 
 def searched(content: Content) -> str:

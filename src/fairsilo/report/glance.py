@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairsilo.analysis.metrics import AT_HOME, compare_cells
-from fairsilo.analysis.paired import SEEDS, Compared, compared
+from fairsilo.analysis.metrics import AT_HOME
+from fairsilo.analysis.paired import SEEDS, Compared, compare_cells, together
 from fairsilo.report.blocks import figure, figures, paragraph, section
 from fairsilo.report.charts import emphasised, legend, scatter_chart, text, usable
 from fairsilo.report.forest import Effect, forest_chart
@@ -27,16 +27,22 @@ def glance(content: Content) -> str:
     methods = content["methods"]
     if len(methods) < 2:
         return ""
-    found = compared(methods, content["cells"], unit().factor)
+    found = together(methods, content["cells"])
     drawn = []
     for key, some in found.items():
         title, what = ANSWERS[key]
         label = f"{title}: {what}, minus {methods[0]}"
-        effects = [Effect(name, one.difference.mean, one.difference.margin) for name, one in some.items()]
+        effects = [
+            Effect(name, scaled(one.difference.mean), scaled(one.difference.margin)) for name, one in some.items()
+        ]
         chart = forest_chart(effects, title=label, x_label=unit().points, decimals=decimals())
         drawn.append(figure(title, chart, caption=f"{label}."))
     pictures = figures(*drawn, trade(content))
     return section("glance", "At a glance", verdict(methods[0], found), pictures, in_words(content, found))
+
+
+def scaled(value: float | None) -> float | None:
+    return None if value is None else unit().factor * value
 
 
 def decimals() -> int:
@@ -87,7 +93,7 @@ def margins(content: Content, found: Found) -> str:
 @in_its_unit(of_comparison)
 def surely(content: Content) -> list[str]:
     """For a terminal: what differs from the first method for sure; nothing where no difference has an interval."""
-    found = compared(content["methods"], content["cells"], unit().factor)
+    found = together(content["methods"], content["cells"])
     looked = _all(found)
     if not any(one.over for one in looked):
         return []
@@ -108,7 +114,7 @@ def sentence(name: str, first: str, key: str, one: Compared) -> str:
         return f"{name} {verb} as {'even' if even else 'well'} as {first}"
     good = mean < 0 if even or not unit().higher else mean > 0
     word = ("more" if good else "less") + " even" if even else "better" if good else "worse"
-    much = f"{abs(mean):.{decimals()}f}" + (f" ± {margin:.{decimals()}f}" if margin is not None else "")
+    much = " ± ".join(f"{abs(value) * unit().factor:.{decimals()}f}" for value in (mean, margin) if value is not None)
     judged = "sure" if one.sure else "may be chance" if one.over else "one pair, which may be chance"
     return f"{name} {verb} {word} than {first} by {much} {unit().points}: {judged}"
 

@@ -17,12 +17,12 @@ from fairsilo.analysis.metrics import (
     VARIANCE,
     at_chance,
     by_held_out,
-    compare_cells,
     guessed_by_held_out,
     headline,
     judged_fairness,
     mean,
 )
+from fairsilo.analysis.paired import compare_cells
 from fairsilo.analysis.privacy import words
 from fairsilo.report.spreadsheet import csv_text
 from fairsilo.report.units import in_its_unit, unit
@@ -141,16 +141,17 @@ def _adapted(silo: Mapping[str, Any]) -> str:
 
 @in_its_unit(of_comparison)
 def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
-    """As papers have it: methods x held-out domains with their mean, one table per headline."""
-    tables = []
+    """As papers have it: methods x held-out domains with their mean and deviation, one table per headline."""
+    tables, runs = [], comparison["cells"]
     for key in HEADLINES if len(comparison["held_out"]) > 1 else ():
         spread = f"std over silos in {unit().points}, lower is more even (mean)"
         shown = spread if key == "fairness" else unit().word
         title = f"{key} by held-out domain: {shown}, mean over {len(comparison['seeds'])} seeds"
         table = Table(title=title, title_justify="left")
         table.add_column("method")
-        for name in (*comparison["held_out"], "mean"):
+        for name in (*comparison["held_out"], "mean", "std"):
             table.add_column(escape(name), justify="right")
+        spreads = {row["method"]: row[key]["std_domains"] for row in compare_cells(comparison["methods"], runs)}
         for method in comparison["methods"]:
             found, centres = (by_held_out(comparison["cells"], method, one) for one in (key, AT_HOME))
             guessed = guessed_by_held_out(comparison["cells"], method, key)
@@ -161,23 +162,30 @@ def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
                     for name in comparison["held_out"]
                 ),
                 _marked(_beside_mean(percent(found["mean"]), key, centres["mean"]), bool(guessed)),
+                percent(spreads[method]),
             )
         tables.append(_explained(table))
     return tables
 
 
+def means(comparison: Mapping[str, Any]) -> str:
+    """What a mean and the ± behind it are over, in words."""
+    domains, seeds = len(comparison["held_out"]), len(comparison["seeds"])
+    over = f" over {domains} held-out domains" if domains > 1 else ""
+    return f"mean{over} ± std over {seeds} seeds" if seeds > 1 else f"mean{over}, one seed" if over else "one run"
+
+
 @in_its_unit(of_comparison)
 def comparison_table(comparison: Mapping[str, Any]) -> Table:
-    """Methods x headlines: mean ± deviation over cells, then the paired difference to the first method."""
+    """Methods x headlines: mean ± deviation over seeds, then the paired difference to the first method."""
     rows = compare_cells(comparison["methods"], comparison["cells"])
-    cells = f"{len(comparison['held_out'])} held-out domains x {len(comparison['seeds'])} seeds"
     selection = SELECTIONS[comparison["cells"][0]["summary"]["selection"]]
     first = comparison["methods"][0]
-    table = Table(title=f"{unit().word}, mean ± std over {cells}; {selection}", title_justify="left")
+    table = Table(title=f"{unit().word}, {means(comparison)}; {selection}", title_justify="left")
     table.add_column("method")
     for key in HEADLINES:
         what = f"{key}: std over silos, lower is more even (mean)" if key == "fairness" else key
-        table.add_column(f"{what}\n[dim]minus {escape(first)} ± s.e.[/dim]", justify="right")
+        table.add_column(f"{what}\n[dim]minus {escape(first)}\n± 95 %[/dim]", justify="right")
     clustered = _clustered(comparison)
     if clustered:
         table.add_column("clustering accuracy", justify="right")
@@ -196,7 +204,7 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
 
 @in_its_unit(of_comparison)
 def paired_sentence(comparison: Mapping[str, Any]) -> str:
-    """What the last method does better or worse than the first, with the standard error of the paired differences."""
+    """What the last method does better or worse than the first, with the margins of the paired differences."""
     first, *_, last = comparison["methods"]
     row = compare_cells(comparison["methods"], comparison["cells"])[-1]
     words = {
@@ -207,13 +215,13 @@ def paired_sentence(comparison: Mapping[str, Any]) -> str:
     }
     told = [f"{word} {_difference(row[key])}" for key, word in words.items() if row[key]["difference"] is not None]
     runs = f"{len(comparison['cells']) // len(comparison['methods'])} paired runs"
-    return f"{last} against {first}, {unit().points} ± standard error over {runs}: {', '.join(told)}"
+    return f"{last} against {first}, {unit().points} ± 95 % over {runs}: {', '.join(told)}"
 
 
 @in_its_unit(of_comparison)
 def spread_table(comparison: Mapping[str, Any]) -> Table:
     """Methods x mean, worst and best tenth, and variance over silos, as q-FFL and FFT-GP report them."""
-    table = Table(title=f"over silos: {unit().word}, mean ± std over runs", title_justify="left")
+    table = Table(title=f"over silos: {unit().word}, {means(comparison)}", title_justify="left")
     table.add_column("method")
     for name in ("mean", "worst tenth", "best tenth", f"variance, {unit().squared}"):
         table.add_column(name, justify="right")
@@ -247,8 +255,8 @@ def _with_spread(found: Mapping[str, Any], written: Callable[[float | None], str
 def _difference(found: Mapping[str, Any]) -> str:
     if found["difference"] is None:
         return ""
-    error = f" ± {percent(found['error'])}" if found["error"] is not None else ""
-    return percent(found["difference"], sign=True) + error
+    margin = f" ± {percent(found['margin'])}" if found["margin"] is not None else ""
+    return percent(found["difference"], sign=True) + margin
 
 
 def comparison_csv(comparison: Mapping[str, Any]) -> str:
@@ -277,11 +285,11 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
 
 @in_its_unit(of_comparison)
 def comparison_latex(comparison: Mapping[str, Any]) -> str:
-    """A booktabs table of the means and deviations."""
+    """A booktabs table of the means and deviations: over seeds behind the ±, over held-out domains in brackets."""
     rows = compare_cells(comparison["methods"], comparison["cells"])
+    brackets = "; in brackets: std over held-out domains" if len(comparison["held_out"]) > 1 else ""
     lines = [
-        f"% {unit().word}, mean and standard deviation over "
-        f"{len(comparison['held_out'])} held-out domains and {len(comparison['seeds'])} seeds",
+        f"% {unit().word}, {means(comparison).replace('±', '+-')}{brackets}",
         f"% over silos: mean, standard deviation, means of the worst and best tenth, variance in {unit().squared}",
         r"\begin{tabular}{lrrrrrrr}",
         r"\toprule",
@@ -299,8 +307,9 @@ def comparison_latex(comparison: Mapping[str, Any]) -> str:
 
 def _latex_cell(found: Mapping[str, Any], how: Callable[[float | None], str] = percent) -> str:
     written = _with_spread(found, how).replace("±", r"\pm")
+    domains = "" if found["std_domains"] is None else rf"\;({how(found['std_domains'])})"
     mark = r"^{\dagger}" if found["at_chance"] else ""
-    return f"${written}{mark}$"
+    return f"${written}{domains}{mark}$"
 
 
 def escaped_latex(text: str) -> str:
