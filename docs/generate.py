@@ -240,8 +240,9 @@ def ledger() -> str:
     found = tables()
     about = (
         "Our numbers beside the papers', from runs that are kept line by line (`src/fairsilo/experiments/results/`)"
-        " since 2026-11-16. The mean of a row is over held-out domains and seeds; a difference to the first row is "
-        "paired by both, with its 95 % interval, and is called as the paper's (or not) where that interval leaves "
+        " since 2026-11-16. The mean of a row is over held-out domains, each of which counts once, and seeds; a "
+        "difference to the first row is paired by both, with its 95 % interval (over seeds where every domain has "
+        "several, else over the pairs), and is called as the paper's (or not) where that interval leaves "
         "zero out. Below each table stands what was found, in words; tables in there are of runs from before the "
         "ledger, as they came out. Nothing was tuned unless it says so. Explanations that were not tested are "
         "marked as guesses."

@@ -178,12 +178,23 @@ def test_runs_that_tell_more_take_the_place_of_those_that_tell_less(folder: Path
 
 
 def test_an_estimate_is_students() -> None:
-    found = Estimate.of([1.0, 2.0, 3.0])
+    found = Estimate.of({("a", 0): 1.0, ("a", 1): 2.0, ("a", 2): 3.0})
     assert found is not None
     assert found.mean == 2
     assert found.margin == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)  # 97.5 % of t with two degrees of freedom
-    assert Estimate.of([1.0]) == (1.0, None, 1)
-    assert Estimate.of([]) is None
+    assert Estimate.of({("a", 0): 1.0}) == (1.0, None, 1)
+    assert Estimate.of({}) is None
+
+
+def test_each_domain_counts_once_however_many_seeds_were_run() -> None:
+    found = Estimate.of({("a", 0): 1.0, ("a", 1): 3.0, ("a", 2): 2.0, ("b", 0): 6.0})
+    assert found is not None
+    assert (found.mean, found.runs) == (4.0, 4)
+    assert found.margin == pytest.approx(3.182446 * 2.160247 / 2, rel=1e-6)  # b has one seed: over the four pairs
+    found = Estimate.of({("a", 0): 1.0, ("a", 1): 3.0, ("b", 0): 6.0, ("b", 1): 8.0})
+    assert found is not None
+    # over seeds: variances 2 and 2, each over two seeds, over two domains squared; two degrees of freedom
+    assert (found.mean, found.margin) == (4.5, pytest.approx(4.302653 * math.sqrt(0.5), rel=1e-6))
 
 
 def test_rows_are_paired_with_the_first_by_domain_and_seed(folder: Path) -> None:

@@ -95,14 +95,20 @@ def paired_cells(cells: Cells, method: str, first: str, key: str) -> dict[str, l
     return pairs
 
 
+def from_pairs(pairs: Mapping[str, Sequence[float]]) -> Compared | None:
+    """From held-out domain -> paired differences, seed by seed; None where there is none."""
+    if not pairs:
+        return None
+    groups, count = list(pairs.values()), sum(map(len, pairs.values()))
+    seeds = min(map(len, groups)) > 1
+    error = over_federations(groups if seeds else [[one for some in groups for one in some]], same=1e-9)
+    mean_ = mean(map(mean, groups))  # also where the error is over domains, of which some may have more seeds
+    return Compared(replace(error, mean=mean_), count, SEEDS if seeds else DOMAINS if count > 1 else "")
+
+
 def compared(cells: Cells, method: str, first: str, key: str) -> Compared | None:
     """How a method compares with the first one; None where there is no pair."""
-    pairs = list(paired_cells(cells, method, first, key).values())
-    if not pairs or method == first:
-        return None
-    count, seeds = sum(map(len, pairs)), min(map(len, pairs)) > 1
-    difference = over_federations(pairs if seeds else [[one for some in pairs for one in some]], same=1e-9)
-    return Compared(difference, count, SEEDS if seeds else DOMAINS if count > 1 else "")
+    return None if method == first else from_pairs(paired_cells(cells, method, first, key))
 
 
 def together(methods: Sequence[str], cells: Cells) -> dict[str, dict[str, Compared]]:

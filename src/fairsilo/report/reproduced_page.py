@@ -31,8 +31,9 @@ def page(standing: Standing, notes: tuple[str, ...] = ()) -> str:
     """The whole document: a picture of the differences, then the numbers."""
     made = standing.table
     said = (
-        "A difference to the first row is paired by held-out domain and seed; its interval (95 %) is over these pairs. "
-        "Of one run there is no interval, and nothing is claimed."
+        "A difference to the first row is paired by held-out domain and seed, each domain counting once; its interval "
+        "(95 %) is over seeds where every domain has several, else over the pairs. Of one run there is no interval, "
+        "and nothing is claimed."
     )
     top = heading("fairsilo reproduce", made.name, made.of)
     differs = [f"Differs from the paper: {one}." for one in made.differs]

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fairsilo.analysis.paired import margin_of
+from fairsilo.analysis.paired import from_pairs
 from fairsilo.reproduction.ledger import key, read
 from fairsilo.reproduction.measures import MEASURES, Record
 from fairsilo.reproduction.tables import Table, tables
 
 
 class Estimate(NamedTuple):
-    """A mean over runs, and how far the true one may be from it (95 %); None with one run."""
+    """A mean over runs, each held-out domain counting once, and how far the true one may be from it (95 %); None with
+    one run."""
 
     mean: float
     margin: float | None
     runs: int
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Estimate | None:
-        if not values:
+    def of(cls, values: Mapping[tuple[str, int], float]) -> Estimate | None:
+        """From a value, or a paired difference, for each held-out domain and seed."""
+        domains: dict[str, list[float]] = {}
+        for (domain, _), value in sorted(values.items()):
+            domains.setdefault(domain, []).append(value)
+        found = from_pairs(domains)
+        if found is None:
             return None
-        if len(values) < 2:
-            return cls(values[0], None, 1)
-        error = statistics.stdev(values) / math.sqrt(len(values))
-        return cls(statistics.fmean(values), margin_of(error, len(values) - 1), len(values))
+        equal = 0.0 if found.pairs > 1 else None
+        margin = found.difference.margin
+        return cls(found.difference.mean, equal if margin is None else margin, found.pairs)
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,6 @@ def _found(table: Table, measure: str, method: str, first: str, plain: ByMethod,
 def _beside(measure: str, method: str, first: str, by_method: ByMethod) -> tuple[Estimate | None, Estimate | None]:
     """The mean of a row, and its difference to the first one, paired."""
     own, base = (_values(by_method[name], measure) for name in (method, first))
-    whole = Estimate.of(list(own.values()))
-    paired = [own[place] - base[place] for place in sorted(own) if place in base]
+    whole = Estimate.of(own)
+    paired = {place: own[place] - base[place] for place in own if place in base}
     return whole and whole._replace(margin=None), Estimate.of(paired) if method != first else None
