@@ -21,6 +21,7 @@ from fairsilo.cli.demonstrating import demo
 from fairsilo.cli.drawing import figure
 from fairsilo.cli.federating import federation
 from fairsilo.cli.indexing import index
+from fairsilo.cli.keeping import runs
 from fairsilo.cli.listing import methods, models, settings
 from fairsilo.cli.output import complain, say
 from fairsilo.cli.reporting import report
@@ -59,6 +60,7 @@ COMMANDS = (
 )
 for command in COMMANDS:
     app.command()(command)
+app.add_typer(runs, name="runs")
 app.add_typer(federation, name="federation")
 app.add_typer(site, name="site")
 app.add_typer(index, name="index")

@@ -12,9 +12,14 @@ from fairsilo.cli.output import AsJson, say, show, show_json
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="a run folder, or a comparison's")], as_json: AsJson = False
+    folder: Annotated[Path, typer.Argument(help="a run folder, or a comparison's; or a zip of `fairsilo runs export`")],
+    as_json: AsJson = False,
 ) -> None:
     """Write the HTML page of a run or of a comparison again and print its table."""
+    if folder.suffix == ".zip" and folder.is_file():
+        from fairsilo.runs.inventory import unpack
+
+        folder = unpack(folder)
     if (folder / "comparison.json").exists():
         _comparison(folder, as_json)
     else:

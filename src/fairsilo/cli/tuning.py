@@ -91,9 +91,9 @@ def tune(
     say(f"now, with other seeds and on test data: fairsilo {after}")
 
 
-def seconds_in(text: str) -> float:
+def seconds_in(text: str, option: str = "--budget") -> float:
     """`2h`, `1h30m`, `45s` in seconds."""
     pieces = re.findall(r"(\d+(?:\.\d+)?)([dhms])", text)
     if not pieces or "".join(number + unit for number, unit in pieces) != text.replace(" ", ""):
-        raise FairsiloError(f"--budget {text}: write a time such as 2h, 90m or 1h30m")
+        raise FairsiloError(f"{option} {text}: write a time such as 2h, 90m or 1h30m")
     return sum(float(number) * _UNITS[unit] for number, unit in pieces)

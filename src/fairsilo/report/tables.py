@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
@@ -24,8 +26,10 @@ from fairsilo.analysis.metrics import (
 )
 from fairsilo.analysis.paired import compare_cells
 from fairsilo.analysis.privacy import words
+from fairsilo.report.charts import size
 from fairsilo.report.spreadsheet import csv_text
-from fairsilo.report.units import in_its_unit, unit
+from fairsilo.report.units import in_its_unit, shown_in, unit
+from fairsilo.runs.inventory import Kept
 
 SELECTIONS = {
     "last": "last round",
@@ -383,6 +387,32 @@ def predictions_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _ranked(values: Mapping[str, float]) -> list[tuple[str, float]]:
     return sorted(values.items(), key=lambda item: -item[1])
+
+
+def runs_table(runs: Sequence[Kept], root: Path, now: float) -> Table:
+    """Runs of a folder: state, the three answers, size and age."""
+    title = "results: generalise / personalise / spread over silos"
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("state", no_wrap=True)
+    for name in ("rounds", "results", "size", "age"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("run", overflow="fold")
+    for one in runs:
+        done, planned = one.rounds
+        rounds = f"{done}" if planned in (None, done) else f"{done} of {planned}"
+        with shown_in(one.metric, one.share):
+            numbers = " / ".join(percent(one.numbers[key]) for key in HEADLINES) if one.numbers else "-"
+        where = one.folder.relative_to(root) if one.folder != root else one.folder
+        table.add_row(one.state, rounds, numbers, size(one.bytes), age(now - one.changed), escape(str(where)))
+    return table
+
+
+def age(seconds: float) -> str:
+    """Roughly: in the largest unit of which there are two."""
+    for length, word in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {word}"
+    return f"{max(seconds, 0):.0f} s"
 
 
 def measures_table(rows: Sequence[Mapping[str, Any]]) -> Table:

@@ -1,0 +1,94 @@
+"""`fairsilo runs`: what there is, what can go, what is taken elsewhere."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairsilo.cli.output import AsJson, say, show, show_json
+
+runs = typer.Typer(help="The runs of a folder: list them, make room, take one elsewhere.")
+Root = Annotated[Path, typer.Argument(help="a folder with runs, however deep")]
+
+
+@runs.callback(invoke_without_command=True)
+def alone(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        listed(Path("runs"))
+
+
+@runs.command("list")
+def listed(root: Root = Path("runs"), as_json: AsJson = False) -> None:
+    """Every run with its state, the three answers and its size."""
+    from fairsilo.report.tables import runs_table
+    from fairsilo.runs.inventory import INTERRUPTED, runs_under
+
+    found = runs_under(root)
+    if as_json:
+        show_json([one.as_dict() for one in found])
+        return
+    if not found:
+        say(f"no run in {root}")
+        return
+    show(runs_table(found, root, time.time()))
+    for one in found:
+        if one.state == INTERRUPTED:
+            say(f"to go on: fairsilo resume {one.folder}")
+
+
+@runs.command("prune")
+def pruned(
+    root: Root = Path("runs"),
+    older: Annotated[str, typer.Option(help="only runs that ended so long ago, such as 30d or 12h")] = "0s",
+    checkpoints: Annotated[bool, typer.Option("--checkpoints", help="the last checkpoints too")] = False,
+    local: Annotated[bool, typer.Option("--local", help="each round's local models (evaluate.keep_local)")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="the runs themselves, with their models and reports")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would go")] = False,
+) -> None:
+    """Make room: of finished runs delete what nobody reads any more, or more where you say so.
+
+    By default older checkpoints alone. Without its last checkpoint a finished run keeps its models and its report;
+    newcomers (`fairsilo personalise`), and predictions of methods that remember something, then start without that.
+    """
+    from fairsilo.cli.tuning import seconds_in
+    from fairsilo.report.charts import size
+    from fairsilo.runs.inventory import prunable, prune, runs_under
+
+    found = prunable(
+        runs_under(root), older=seconds_in(older, "--older"), checkpoints=checkpoints, local=local, whole=whole
+    )
+    if not found:
+        say(f"nothing to delete in {root}")
+        return
+    for one in found:
+        say(f"{size(one.bytes)} of {one.run.folder}")
+    total = f"{size(sum(one.bytes for one in found))} of {len(found)} runs"
+    if dry_run:
+        say(f"would delete {total}")
+    elif yes or typer.confirm(f"delete {total}?"):
+        say(f"deleted {size(prune(found))}")
+
+
+@runs.command("export")
+def exported(
+    folder: Annotated[Path, typer.Argument(help="of a run, or of a comparison")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="the zip; by default the folder's name")] = None,
+    models: Annotated[bool, typer.Option(help="take the trained models along")] = True,
+    samples: Annotated[
+        bool, typer.Option("--samples", help="what shows silos' samples too: example images, fingerprints")
+    ] = False,
+) -> None:
+    """Pack a run or a comparison into a zip, which `fairsilo report FILE.zip` opens elsewhere.
+
+    What shows samples of the silos stays here unless you say otherwise: example images, pages that have them (`report`
+    writes them again, without), and fingerprints of the samples that were trained on.
+    """
+    from fairsilo.report.charts import size
+    from fairsilo.runs.inventory import pack
+
+    path = out or Path(f"{folder.resolve().name}.zip")
+    say(f"{path}: {size(pack(folder, path, models=models, samples=samples))}")

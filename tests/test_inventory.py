@@ -1,0 +1,180 @@
+"""`fairsilo runs`: what there is, what can go, what is taken elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from filelock import FileLock
+
+from fairsilo.core.files import numbered
+from fairsilo.errors import FairsiloError
+from fairsilo.report.tables import age
+from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.inventory import pack, prunable, prune, runs_under, unpack
+from fairsilo.runs.lock import LOCK
+from test_cli import FAST, call, here, packed  # noqa: F401 - fixtures
+
+
+def made(folder: Path, status: str = "finished", rounds: int = 2, days: float = 0.0) -> Path:
+    """A run folder as far as an inventory looks at it, with checkpoints of two rounds and a local model."""
+    for inside in ("checkpoint", "local", "models"):
+        (folder / inside).mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"status": status, "method": "fedavg"}))
+    settings = {"method": "fedavg", "seed": 3, "data": {"held_out": "photo"}, "train": {"rounds": 2}}
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    (folder / "rounds.jsonl").write_text("".join(json.dumps({"round": one + 1}) + "\n" for one in range(rounds)))
+    for round_ in (1, 2):
+        for name in ("server", "silos"):
+            numbered(folder / "checkpoint", name, round_).write_bytes(b"c" * 100)
+    (folder / "local" / "round-00001.safetensors").write_bytes(b"l" * 1000)
+    (folder / "models" / "global.safetensors").write_bytes(b"m" * 10)
+    (folder / LOCK).touch()
+    long_ago = time.time() - 86400 * days
+    os.utime(folder / "rounds.jsonl", (long_ago, long_ago))
+    return folder
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_is_finished_running_interrupted_or_stopped(tmp_path: Path) -> None:
+    made(tmp_path / "a")
+    made(tmp_path / "deep" / "er" / "b", "running", rounds=1)
+    made(tmp_path / "c", "stopped", rounds=0)
+    made(tmp_path / "d", "running")
+    with FileLock(tmp_path / "d" / LOCK):
+        found = {one.folder.name: one for one in runs_under(tmp_path)}
+    assert {name: one.state for name, one in found.items()} == {
+        "a": "finished",
+        "b": "interrupted",
+        "c": "stopped",
+        "d": "running",
+    }
+    one = found["b"]
+    assert (one.method, one.held_out, one.seed, one.rounds, one.numbers) == ("fedavg", "photo", 3, (1, 2), {})
+    assert one.bytes == sum(path.stat().st_size for path in one.folder.rglob("*") if path.is_file())
+
+
+def test_a_baseline_is_part_of_its_run(tmp_path: Path) -> None:
+    made(tmp_path / "run")
+    made(tmp_path / "run" / "baseline", "running")
+    (found,) = runs_under(tmp_path)
+    assert (found.folder, found.state) == (tmp_path / "run", "interrupted")
+
+
+def test_only_the_last_checkpoint_stays_of_a_finished_run(tmp_path: Path) -> None:
+    run, going = made(tmp_path / "a"), made(tmp_path / "b", "running")
+    (goes,) = prunable(runs_under(tmp_path))
+    assert (goes.run.folder, goes.bytes) == (run, 200)
+    before = names(going)
+    assert prune([goes]) == 200
+    assert set((run / "checkpoint").iterdir()) == {numbered(run / "checkpoint", one, 2) for one in ("server", "silos")}
+    assert (run / "local").is_dir()
+    assert names(going) == before
+    assert prunable(runs_under(tmp_path)) == []
+
+
+def test_more_goes_where_it_is_asked_for(tmp_path: Path) -> None:
+    run, old = made(tmp_path / "a"), made(tmp_path / "b", days=40)
+    assert [one.bytes for one in prunable(runs_under(tmp_path), checkpoints=True)] == [400, 400]
+    assert [one.bytes for one in prunable(runs_under(tmp_path), local=True)] == [1200, 1200]
+    (goes,) = prunable(runs_under(tmp_path), older=30 * 86400, whole=True)
+    assert goes.paths == (old,)
+    with FileLock(old / LOCK):
+        assert prune([goes]) == 0  # somebody took it up meanwhile
+    prune([goes])
+    assert (run.is_dir(), old.exists()) == (True, False)
+
+
+def test_a_packed_run_leaves_behind_what_is_of_this_machine(tmp_path: Path) -> None:
+    run = made(tmp_path / "mine")
+    assert pack(run, tmp_path / "out" / "x.zip") == (tmp_path / "out" / "x.zip").stat().st_size
+    with zipfile.ZipFile(tmp_path / "out" / "x.zip") as archive:
+        assert set(archive.namelist()) == {
+            "mine/config.yaml",
+            "mine/models/global.safetensors",
+            "mine/rounds.jsonl",
+            "mine/run.json",
+        }
+    pack(run, tmp_path / "y.zip", models=False)
+    assert "global.safetensors" not in names(unpack(tmp_path / "y.zip"))
+    assert unpack(tmp_path / "y.zip") == tmp_path / "y" / "mine"  # a second time
+
+
+def test_what_shows_samples_of_silos_stays_unless_asked_for(tmp_path: Path) -> None:
+    run, plain = made(tmp_path / "c" / "a"), made(tmp_path / "c" / "b")
+    (tmp_path / "c" / "comparison.json").write_text("{}")
+    for folder in (run, plain):
+        (folder / "report.html").write_text("a page")
+        (folder / "seen.safetensors").write_bytes(b"s")
+    (run / "examples.safetensors").write_bytes(b"e")
+    pack(tmp_path / "c", tmp_path / "x.zip")
+    found = {str(path.relative_to(tmp_path / "x" / "c")) for path in unpack(tmp_path / "x.zip").rglob("*.*")}
+    assert "b/report.html" in found
+    assert not {"a/report.html", "a/examples.safetensors", "a/seen.safetensors", "b/seen.safetensors"} & found
+    pack(tmp_path / "c", tmp_path / "y.zip", samples=True)
+    assert {"examples.safetensors", "seen.safetensors", "report.html"} <= names(unpack(tmp_path / "y.zip") / "a")
+
+
+def test_wrong_things_to_pack_and_unpack_get_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(FairsiloError, match="holds neither a run nor a comparison"):
+        pack(tmp_path, tmp_path / "x.zip")
+    run = made(tmp_path / "a", "running")
+    with FileLock(run / LOCK), pytest.raises(FairsiloError, match="still running"):
+        pack(run, tmp_path / "x.zip")
+    (tmp_path / "bad.zip").write_bytes(b"no zip")
+    with pytest.raises(FairsiloError, match=r"bad\.zip is damaged"):
+        unpack(tmp_path / "bad.zip")
+    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
+        archive.writestr("a/x", "")
+        archive.writestr("b/x", "")
+    with pytest.raises(FairsiloError, match="was not written by `fairsilo runs export`"):
+        unpack(tmp_path / "other.zip")
+    with pytest.raises(FairsiloError, match="is no folder"):
+        runs_under(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(-1, "0 s"), (100, "100 s"), (120, "2 min"), (7200, "2 h"), (3e5, "3 d")]
+)
+def test_an_age_is_told_roughly(seconds: float, said: str) -> None:
+    assert age(seconds) == said
+
+
+def test_a_real_run_is_listed_pruned_and_opened_elsewhere(here: Path, packed: Path, capsys: Any) -> None:  # noqa: F811
+    given = (f"data.packed={packed}", "model=my_net:make", *FAST, "rounds=3", "held_out=stamp")
+    assert call(capsys, "run", "method=scaffold", *given, "--out", "runs/one", "--json")[0] == 0
+    code, out, _ = call(capsys, "runs")
+    assert code == 0
+    assert "finished" in out
+    assert "one" in out
+    (one,) = json.loads(call(capsys, "runs", "list", "runs", "--json")[1])
+    summary = json.loads((here / "runs" / "one" / "summary.json").read_text())
+    assert one["numbers"]["generalisation"] == summary["generalisation"]["mean"]
+    assert "would delete" in call(capsys, "runs", "prune", "--dry-run")[1]
+    assert "deleted" in call(capsys, "runs", "prune", "--yes")[1]
+    assert "nothing to delete" in call(capsys, "runs", "prune", "--yes")[1]
+    saved = RunFolder(here / "runs" / "one").read_checkpoint()
+    assert saved is not None
+    assert saved[0] == 3
+    before = call(capsys, "report", "runs/one")[1].rpartition("report:")[0]
+    assert call(capsys, "runs", "export", "runs/one", "-o", "away/one.zip")[0] == 0
+    code, out, _ = call(capsys, "report", "away/one.zip")
+    assert (code, out.rpartition("report:")[0]) == (0, before)
+    assert (here / "away" / "one" / "one" / "report.html").exists()
+
+
+def test_wrong_input_ends_with_one_sentence(here: Path, capsys: Any) -> None:  # noqa: F811
+    assert call(capsys, "runs")[::2] == (2, "error: runs is no folder\n")
+    (here / "runs").mkdir()
+    assert call(capsys, "runs")[1] == "no run in runs\n"
+    code, _, err = call(capsys, "runs", "prune", "--older", "soon")
+    assert (code, err) == (2, "error: --older soon: write a time such as 2h, 90m or 1h30m\n")
