@@ -170,6 +170,20 @@ def test_an_interrupt_passes(people: Federation) -> None:
         tiny.run("fedavg", people, listener=stop)
 
 
+def test_a_comparison_says_which_of_its_runs_begins(people: Federation, tmp_path: Path) -> None:
+    heard: list[tuple[str, str]] = []
+
+    class Runs(Listener):
+        def on_method(self, event: Event) -> None:
+            heard.append((event.text, event.where))
+
+    fairsilo.compare(["fedavg", "local"], seeds=[0, 1], federation=people, out=tmp_path / "c", listener=Runs(), **SMALL)
+    assert heard == [(name, f"u held out, seed {seed}") for name in ("fedavg", "local") for seed in (0, 1)]
+    told: list[Event] = []
+    fairsilo.run(federation=people, method="fedavg", out=tmp_path / "one", listener=told.append, **SMALL)
+    assert [event.where for event in told if event.kind == "method"] == [""]
+
+
 def test_a_method_for_no_event_is_refused() -> None:
     with pytest.raises(TypeError, match=r"Wrong\.on_evaluate is for no event of a run; there are on_method, on_note"):
         type("Wrong", (Listener,), {"on_evaluate": print})

@@ -46,8 +46,8 @@ class ProgressListener(Listener):
             super().__call__(event)
 
     def on_method(self, event: Event) -> None:
-        self.method = event.text
-        self.bar.reset(self.task, total=event.rounds, description=event.text, doing="", visible=True)
+        self.method = f"{event.text} ({event.where})" if event.where else event.text
+        self.bar.reset(self.task, total=event.rounds, description=self.method, doing="", visible=True)
 
     def on_note(self, event: Event) -> None:
         self._say(f"{self.method}: {event.text}" if self.rounds else event.text)

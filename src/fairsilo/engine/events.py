@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fairsilo.engine.host import reason_of
@@ -43,6 +43,7 @@ class Event:
         text: The method (`method`), a sentence (`note`), the kind of exchange (`reply`), the reason (`failed`), or
             what the method noted in the round (`round`).
         results: Losses, weights and metrics of the round (`evaluated`, `round`), else None.
+        where: Which run of a comparison begins (`method`): its held-out domain and seed; else empty.
 
     Example:
         >>> from fairsilo import Event
@@ -58,6 +59,7 @@ class Event:
     loss: float | None = None
     text: str = ""
     results: RoundResults | None = None
+    where: str = ""
 
 
 Callback = Callable[[Event], object]  # what a run takes as its listener: a Listener, or any function of an event
@@ -137,13 +139,20 @@ def silent(event: Event) -> None:
 
 
 class Guarded:
-    """Calls a listener until it raises; from then on the run goes on without it."""
+    """Calls a listener until it raises; from then on the run goes on without it.
+
+    Attributes:
+        where: Which run of a comparison it is that begins next.
+    """
 
     def __init__(self, listener: Callback) -> None:
         self._listener = listener
         self._notes: list[str] = []
+        self.where = ""
 
     def __call__(self, event: Event) -> None:
+        if event.kind == "method":
+            event = replace(event, where=self.where)
         try:
             self._listener(event)
         except Exception as problem:  # noqa: BLE001 - code of the user's, which only watches

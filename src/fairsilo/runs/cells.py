@@ -49,8 +49,14 @@ class Cell:
         return self.experiment.data.held_out or "-"
 
     @property
+    def place(self) -> str:
+        """Which of its method's runs it is."""
+        held_out = "no domain" if self.held_out == "-" else self.held_out
+        return f"{held_out} held out, seed {self.experiment.seed}"
+
+    @property
     def name(self) -> str:
-        return f"{self.row}, {self.held_out} held out, seed {self.experiment.seed}"
+        return f"{self.row}, {self.place}"
 
     @property
     def finished(self) -> bool:
@@ -73,6 +79,7 @@ def one_by_one(
             with locked(cell.folder):
                 check_cell(cell)
                 start_folder(cell.folder, cell.experiment, objects)
+                told.where = cell.place
                 run_one(cell.experiment, federation, cell.folder, told, engine_for, shelf, objects)
 
 
