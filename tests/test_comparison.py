@@ -364,6 +364,14 @@ def test_the_page_names_models_links_runs_and_repeats_their_notes(tmp_path: Path
 GRID = Grid(("fedavg", "fedprox", "scaffold"), ("", "afl", "fedheal"))
 
 
+def test_a_comparison_whose_runs_lie_elsewhere_is_refused(tmp_path: Path) -> None:
+    content = fabricated(names=("fedavg", "local"))
+    content["cells"][1]["folder"] = "../other"
+    (tmp_path / "comparison.json").write_text(json.dumps(content))
+    with pytest.raises(FairsiloError, match="a run of it lies outside of its folder"):
+        write_comparison(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("domains", "seeds", "selection"),
     [(("-",), (0,), "last5"), (("a", "c"), (0, 1, 2), "last"), (("a",), (4, 5), "source-validation")],

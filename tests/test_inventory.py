@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 import zipfile
 from pathlib import Path
@@ -17,8 +18,9 @@ from fairsilo.core.files import numbered
 from fairsilo.errors import FairsiloError
 from fairsilo.report.tables import age
 from fairsilo.runs.folder import RunFolder
-from fairsilo.runs.inventory import pack, prunable, prune, runs_under, unpack
+from fairsilo.runs.inventory import prunable, prune, runs_under
 from fairsilo.runs.lock import LOCK
+from fairsilo.runs.packing import pack, unpack
 from test_cli import FAST, call, here, packed  # noqa: F401 - fixtures
 
 
@@ -65,9 +67,43 @@ def test_a_run_is_finished_running_interrupted_or_stopped(tmp_path: Path) -> Non
 
 def test_a_baseline_is_part_of_its_run(tmp_path: Path) -> None:
     made(tmp_path / "run")
-    made(tmp_path / "run" / "baseline", "running")
+    settings = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    (tmp_path / "run" / "config.yaml").write_text(yaml.safe_dump({**settings, "baseline": "fedavg"}))
+    assert [one.state for one in runs_under(tmp_path)] == ["interrupted"]  # killed before its baseline began
+    made(tmp_path / "run" / "baseline")
     (found,) = runs_under(tmp_path)
-    assert (found.folder, found.state) == (tmp_path / "run", "interrupted")
+    assert (found.folder, found.state) == (tmp_path / "run", "finished")
+    (goes,) = prunable([found])
+    assert goes.bytes == 400
+
+
+def test_the_method_local_is_a_name_like_others(tmp_path: Path) -> None:
+    made(tmp_path / "c" / "local" / "photo-seed0")
+    made(tmp_path / "c" / "models" / "photo-seed0")
+    assert [one.folder.parent.name for one in runs_under(tmp_path)] == ["local", "models"]
+    (tmp_path / "c" / "comparison.json").write_text("{}")
+    pack(tmp_path / "c", tmp_path / "x.zip")
+    assert (unpack(tmp_path / "x.zip") / "local" / "photo-seed0" / "models" / "global.safetensors").exists()
+
+
+def test_what_a_link_leads_to_is_somebody_elses(tmp_path: Path) -> None:
+    other, run = made(tmp_path / "elsewhere"), made(tmp_path / "runs" / "a")
+    for inside in ("checkpoint", "local"):
+        shutil.rmtree(run / inside)
+        (run / inside).symlink_to(other / inside)
+    (run / "baseline").symlink_to(other)
+    found = runs_under(tmp_path / "runs")
+    assert prunable(found, checkpoints=True, local=True) == prunable(found) == []
+
+
+def test_runs_of_a_comparison_do_not_go_by_themselves(tmp_path: Path) -> None:
+    made(tmp_path / "c" / "fedavg" / "u-seed0")
+    made(tmp_path / "going" / "fedavg" / "u-seed0")
+    made(tmp_path / "going" / "local" / "u-seed0", "running")
+    (tmp_path / "c" / "comparison.json").write_text("{}")
+    with FileLock(tmp_path / "going" / "local" / "u-seed0" / LOCK):
+        assert prunable(runs_under(tmp_path), whole=True) == []
+    assert [one.run.folder.parts[-3] for one in prunable(runs_under(tmp_path), whole=True)] == ["going"]
 
 
 def test_only_the_last_checkpoint_stays_of_a_finished_run(tmp_path: Path) -> None:
@@ -106,22 +142,39 @@ def test_a_packed_run_leaves_behind_what_is_of_this_machine(tmp_path: Path) -> N
         }
     pack(run, tmp_path / "y.zip", models=False)
     assert "global.safetensors" not in names(unpack(tmp_path / "y.zip"))
-    assert unpack(tmp_path / "y.zip") == tmp_path / "y" / "mine"  # a second time
+    assert unpack(tmp_path / "y.zip") == tmp_path / "y" / "mine"
 
 
-def test_what_shows_samples_of_silos_stays_unless_asked_for(tmp_path: Path) -> None:
-    run, plain = made(tmp_path / "c" / "a"), made(tmp_path / "c" / "b")
-    (tmp_path / "c" / "comparison.json").write_text("{}")
-    for folder in (run, plain):
-        (folder / "report.html").write_text("a page")
-        (folder / "seen.safetensors").write_bytes(b"s")
-    (run / "examples.safetensors").write_bytes(b"e")
-    pack(tmp_path / "c", tmp_path / "x.zip")
-    found = {str(path.relative_to(tmp_path / "x" / "c")) for path in unpack(tmp_path / "x.zip").rglob("*.*")}
-    assert "b/report.html" in found
-    assert not {"a/report.html", "a/examples.safetensors", "a/seen.safetensors", "b/seen.safetensors"} & found
-    pack(tmp_path / "c", tmp_path / "y.zip", samples=True)
-    assert {"examples.safetensors", "seen.safetensors", "report.html"} <= names(unpack(tmp_path / "y.zip") / "a")
+def test_what_is_of_silos_samples_stays_unless_asked_for(tmp_path: Path) -> None:
+    run = made(tmp_path / "a")
+    failure = {"silo": "x", "exchange": "train", "kind": "error", "detail": "no file /patients/jane.png"}
+    (run / "rounds.jsonl").write_text(json.dumps({"round": 1, "failures": [failure]}) + "\n" + '{"round": 2, "fai')
+    (run / "run.json").write_text(json.dumps({"status": "stopped", "method": "fedavg", "message": "jane.png"}))
+    (run / "figures").mkdir()
+    shown = ("report.html", "seen.safetensors", "examples.safetensors", "synthetic.png", "figures/t-sne.csv")
+    for name in (*shown, ".examples.safetensors.part", ".owner"):
+        (run / name).write_text("jane")
+    pack(run, tmp_path / "x.zip")
+    found = unpack(tmp_path / "x.zip")
+    assert {path.name for path in found.rglob("*") if path.is_file() and b"jane" in path.read_bytes()} == set()
+    assert RunFolder(found).rows("rounds")[0]["failures"] == [{**failure, "detail": ""}]
+    pack(run, tmp_path / "y.zip", samples=True)
+    told = unpack(tmp_path / "y.zip")
+    assert all((told / name).exists() for name in shown)
+    assert not {".owner", ".examples.safetensors.part"} & names(told)
+    assert "jane.png" in (told / "run.json").read_text()
+
+
+def test_a_file_is_unpacked_once_and_another_beside_it(tmp_path: Path) -> None:
+    run = made(tmp_path / "one")
+    pack(run, tmp_path / "one.zip")
+    assert (
+        unpack(tmp_path / "one.zip") == unpack(tmp_path / "one.zip") == tmp_path / "one-2" / "one"
+    )  # `one` is the run
+    (run / "rounds.jsonl").write_text("")
+    pack(run, tmp_path / "one.zip")
+    assert unpack(tmp_path / "one.zip") == tmp_path / "one-3" / "one"
+    assert {path.name for path in tmp_path.iterdir()} == {"one", "one.zip", "one-2", "one-3"}
 
 
 def test_wrong_things_to_pack_and_unpack_get_a_sentence(tmp_path: Path) -> None:
@@ -138,6 +191,13 @@ def test_wrong_things_to_pack_and_unpack_get_a_sentence(tmp_path: Path) -> None:
         archive.writestr("b/x", "")
     with pytest.raises(FairsiloError, match="was not written by `fairsilo runs export`"):
         unpack(tmp_path / "other.zip")
+    for place in ("x.zip", "models/x.zip"):
+        with pytest.raises(FairsiloError, match="would lie in the folder that it packs"):
+            pack(run, run / place)
+    with zipfile.ZipFile(tmp_path / "up.zip", "w") as archive:
+        archive.writestr("../x", "")
+    with pytest.raises(FairsiloError, match="was not written by `fairsilo runs export`"):
+        unpack(tmp_path / "up.zip")
     with pytest.raises(FairsiloError, match="is no folder"):
         runs_under(tmp_path / "nowhere")
 

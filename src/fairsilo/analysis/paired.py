@@ -58,9 +58,10 @@ class Compared:
 
     Attributes:
         difference: The mean of the paired differences, each held-out domain counting once.
-        pairs: How many runs stand behind it.
-        over: What its margin is over: with two seeds or more over seeds, on these very domains; with one seed over
-            the domains; empty where there is one pair, and no margin.
+        pairs: How many pairs of runs stand behind it.
+        over: What its margin is over: seeds, on these very domains, where every domain has two or more (runs on several
+            domains count as independent, also those of one seed); else the domains' means; empty where there is one
+            domain with one seed, and no margin.
     """
 
     difference: Difference
@@ -99,11 +100,11 @@ def from_pairs(pairs: Mapping[str, Sequence[float]]) -> Compared | None:
     """From held-out domain -> paired differences, seed by seed; None where there is none."""
     if not pairs:
         return None
-    groups, count = list(pairs.values()), sum(map(len, pairs.values()))
+    groups = list(pairs.values())
     seeds = min(map(len, groups)) > 1
-    error = over_federations(groups if seeds else [[one for some in groups for one in some]], same=1e-9)
-    mean_ = mean(map(mean, groups))  # also where the error is over domains, of which some may have more seeds
-    return Compared(replace(error, mean=mean_), count, SEEDS if seeds else DOMAINS if count > 1 else "")
+    difference = over_federations(groups if seeds else [[mean(some) for some in groups]], same=1e-9)
+    over = SEEDS if seeds else DOMAINS if len(groups) > 1 else ""
+    return Compared(difference, sum(map(len, groups)), over)
 
 
 def compared(cells: Cells, method: str, first: str, key: str) -> Compared | None:

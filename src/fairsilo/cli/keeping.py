@@ -45,7 +45,9 @@ def pruned(
     older: Annotated[str, typer.Option(help="only runs that ended so long ago, such as 30d or 12h")] = "0s",
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="the last checkpoints too")] = False,
     local: Annotated[bool, typer.Option("--local", help="each round's local models (evaluate.keep_local)")] = False,
-    whole: Annotated[bool, typer.Option("--whole", help="the runs themselves, with their models and reports")] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="runs that are part of no comparison, with models and reports")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="do not ask")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only say what would go")] = False,
 ) -> None:
@@ -78,17 +80,16 @@ def exported(
     folder: Annotated[Path, typer.Argument(help="of a run, or of a comparison")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="the zip; by default the folder's name")] = None,
     models: Annotated[bool, typer.Option(help="take the trained models along")] = True,
-    samples: Annotated[
-        bool, typer.Option("--samples", help="what shows silos' samples too: example images, fingerprints")
-    ] = False,
+    samples: Annotated[bool, typer.Option("--samples", help="all else that is of silos' samples too")] = False,
 ) -> None:
     """Pack a run or a comparison into a zip, which `fairsilo report FILE.zip` opens elsewhere.
 
-    What shows samples of the silos stays here unless you say otherwise: example images, pages that have them (`report`
-    writes them again, without), and fingerprints of the samples that were trained on.
+    It has settings (with the paths that they name), results and models. What is of the silos' samples stays here unless
+    you say --samples: example and synthetic images, figures, pages (`report` writes them again), fingerprints, and what
+    exceptions said.
     """
     from fairsilo.report.charts import size
-    from fairsilo.runs.inventory import pack
+    from fairsilo.runs.packing import pack
 
     path = out or Path(f"{folder.resolve().name}.zip")
     say(f"{path}: {size(pack(folder, path, models=models, samples=samples))}")

@@ -17,7 +17,7 @@ def report(
 ) -> None:
     """Write the HTML page of a run or of a comparison again and print its table."""
     if folder.suffix == ".zip" and folder.is_file():
-        from fairsilo.runs.inventory import unpack
+        from fairsilo.runs.packing import unpack
 
         folder = unpack(folder)
     if (folder / "comparison.json").exists():

@@ -51,6 +51,9 @@ def read_comparison(folder: Path) -> dict[str, Any]:
     missing = [key for key in NEEDED if not content.get(key)]
     if missing:
         raise FairsiloError(f"{folder / 'comparison.json'} is damaged: it has no {missing[0]}")
+    for cell in content["cells"]:  # it may come from somebody else
+        if not (folder / cell.get("folder", ".")).resolve().is_relative_to(folder.resolve()):
+            raise FairsiloError(f"{folder / 'comparison.json'} is damaged: a run of it lies outside of its folder")
     return content
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairsilo.analysis.metrics import AT_HOME
-from fairsilo.analysis.paired import SEEDS, Compared, compare_cells, together
+from fairsilo.analysis.paired import DOMAINS, SEEDS, Compared, compare_cells, together
 from fairsilo.report.blocks import figure, figures, paragraph, section
 from fairsilo.report.charts import emphasised, legend, scatter_chart, text, usable
 from fairsilo.report.forest import Effect, forest_chart
@@ -51,8 +51,10 @@ def decimals() -> int:
 
 def verdict(first: str, found: Found) -> str:
     """What is sure, in a few sentences."""
-    if not any(one.over for one in _all(found)):
-        return paragraph("One run of each method: a difference may be chance, and none has an interval.")
+    if not any(one.difference.p is not None for one in _all(found)):
+        return paragraph(
+            "No difference has an interval, so that each may be chance: it takes several seeds or domains."
+        )
     told = _told(first, found, sure=True)
     return _listed(told) if told else paragraph(f"Nothing differs from {first} for sure.")
 
@@ -76,17 +78,19 @@ def _all(found: Found) -> list[Compared]:
 def margins(content: Content, found: Found) -> str:
     """What a picture's lines are."""
     looked = _all(found)
-    if not any(one.over for one in looked):
+    tested = sum(one.difference.p is not None for one in looked)
+    if not tested:
         return ""
     if content["held_out"] == ["-"]:
         over, paired = "other seeds", "Differences are paired by seed"
     else:
-        seeds = any(one.over == SEEDS for one in looked)
-        over = "other seeds on these held-out domains" if seeds else "other domains like those that were held out"
+        kinds = {one.over for one in looked if one.over}
+        said = {SEEDS: "other seeds on these held-out domains", DOMAINS: "other domains like those that were held out"}
+        over = " or, where a domain has one seed, over ".join(said[one] for one in (SEEDS, DOMAINS) if one in kinds)
         paired = "Differences are paired by held-out domain and seed, and each domain counts once"
     return (
-        f"{paired}; lines are intervals (95 %) over {over}. A difference is called sure where chance would give it in "
-        f"less than one of twenty cases, corrected for all {len(looked)} comparisons (Holm)."
+        f"{paired}; lines are intervals (95 %) over {over}, each by itself. A difference is called sure where chance "
+        f"would give it in less than one of twenty cases, corrected for all {tested} comparisons (Holm)."
     )
 
 
@@ -94,11 +98,12 @@ def margins(content: Content, found: Found) -> str:
 def surely(content: Content) -> list[str]:
     """For a terminal: what differs from the first method for sure; nothing where no difference has an interval."""
     found = together(content["methods"], content["cells"])
-    looked = _all(found)
-    if not any(one.over for one in looked):
+    tested = sum(one.difference.p is not None for one in _all(found))
+    if not tested:
         return []
     first, told = content["methods"][0], _told(content["methods"][0], found, sure=True)
-    return told or [f"nothing differs from {first} for sure ({len(looked)} comparisons, corrected for their number)"]
+    count = "one comparison" if tested == 1 else f"{tested} comparisons, corrected for their number"
+    return told or [f"nothing differs from {first} for sure ({count})"]
 
 
 def _told(first: str, found: Found, *, sure: bool) -> list[str]:
@@ -110,7 +115,7 @@ def sentence(name: str, first: str, key: str, one: Compared) -> str:
     """One comparison in plain words."""
     mean, margin, even = one.difference.mean, one.difference.margin, key == "fairness"
     verb = {"generalisation": "generalises", "personalisation": "personalises", "fairness": "is"}[key]
-    if mean == 0:
+    if mean == 0 and margin is None:
         return f"{name} {verb} as {'even' if even else 'well'} as {first}"
     good = mean < 0 if even or not unit().higher else mean > 0
     word = ("more" if good else "less") + " even" if even else "better" if good else "worse"

@@ -32,8 +32,8 @@ def page(standing: Standing, notes: tuple[str, ...] = ()) -> str:
     made = standing.table
     said = (
         "A difference to the first row is paired by held-out domain and seed, each domain counting once; its interval "
-        "(95 %) is over seeds where every domain has several, else over the pairs. Of one run there is no interval, "
-        "and nothing is claimed."
+        "(95 %) is over seeds where every domain has several, else over the domains' means, and not corrected for "
+        "how many there are. Of one run there is no interval, and nothing is claimed."
     )
     top = heading("fairsilo reproduce", made.name, made.of)
     differs = [f"Differs from the paper: {one}." for one in made.differs]

@@ -153,7 +153,7 @@ def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
         title = f"{key} by held-out domain: {shown}, mean over {len(comparison['seeds'])} seeds"
         table = Table(title=title, title_justify="left")
         table.add_column("method")
-        for name in (*comparison["held_out"], "mean", "std"):
+        for name in (*comparison["held_out"], "mean", "std over domains"):
             table.add_column(escape(name), justify="right")
         spreads = {row["method"]: row[key]["std_domains"] for row in compare_cells(comparison["methods"], runs)}
         for method in comparison["methods"]:

@@ -29,9 +29,7 @@ class Estimate(NamedTuple):
         found = from_pairs(domains)
         if found is None:
             return None
-        equal = 0.0 if found.pairs > 1 else None
-        margin = found.difference.margin
-        return cls(found.difference.mean, equal if margin is None else margin, found.pairs)
+        return cls(found.difference.mean, found.difference.margin, found.pairs)
 
 
 @dataclass(frozen=True)

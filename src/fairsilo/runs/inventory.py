@@ -1,30 +1,25 @@
-"""The runs under a folder: how far they came, what they take on the disk, what can go, and how one is taken away."""
+"""The runs under a folder: how far they came, what they take on the disk, and what of that can go."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
-import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from fairsilo.analysis.metrics import headline
 from fairsilo.config import read_yaml
 from fairsilo.core.files import numbered, numbers
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.folder import RunFolder
-from fairsilo.runs.lock import LOCK, OWNER
-from fairsilo.runs.running import BASELINE, status_of
+from fairsilo.runs.lock import in_use, locked
+from fairsilo.runs.running import BASELINE, finished, status_of
 
-INSIDE = ("checkpoint", "models", "local", "synthetic", "features")  # folders of a run that hold no other run
 FINISHED, RUNNING, INTERRUPTED, STOPPED = "finished", "running", "interrupted", "stopped"
-EXAMPLES = "examples.safetensors"
-SAMPLES = (EXAMPLES, "seen.safetensors")  # of the silos' own samples: images, and fingerprints
 
 
 @dataclass(frozen=True)
@@ -74,16 +69,17 @@ def _folders(root: Path) -> Iterator[Path]:
             inside.clear()
             yield Path(place)
         else:
-            inside[:] = [name for name in inside if name not in INSIDE and not name.startswith(".")]
+            inside[:] = [name for name in inside if not name.startswith(".")]
 
 
 def kept(folder: Path) -> Kept:
     run_folder = RunFolder(folder)
     status, settings = run_folder.read_json("run.json"), read_yaml(folder / "config.yaml")
-    states = [str(one.get("status", STOPPED)) for one in (status, status_of(folder / BASELINE)) if one]
-    state = next((one for one in states if one != FINISHED), FINISHED)
-    if state == RUNNING and not in_use(folder):
-        state = INTERRUPTED
+    places = [one for one in (status, status_of(folder / BASELINE)) if one]
+    stopped = any(one.get("status") == STOPPED for one in places)
+    state = FINISHED if finished(folder) else STOPPED if stopped else INTERRUPTED
+    if in_use(folder):
+        state = RUNNING
     results = run_folder.read_json("summary.json") if (folder / "summary.json").exists() else None
     rows = folder / "rounds.jsonl"
     return Kept(
@@ -99,19 +95,6 @@ def kept(folder: Path) -> Kept:
         sum(_size(path) for path in folder.rglob("*")),
         (rows if rows.exists() else folder / "run.json").stat().st_mtime,
     )
-
-
-def in_use(folder: Path) -> bool:
-    """Whether a process writes the folder now."""
-    if not (folder / LOCK).exists():
-        return False
-    lock = FileLock(folder / LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        return True
-    lock.release()
-    return False
 
 
 def _size(path: Path) -> int:
@@ -144,87 +127,55 @@ def prunable(
         checkpoints: The last checkpoint too: then silos' and server's memory are gone, which newcomers and some
             methods' predictions start from.
         local: Each round's local models, which figures are drawn from.
-        whole: The runs themselves.
+        whole: The runs themselves, but for those that are part of a comparison or lie beside one that is running.
     """
-    ended = [one for one in runs if one.state == FINISHED and time.time() - one.changed >= older]
+    busy = {_beside(one.folder) for one in runs if one.state == RUNNING}
     found = []
-    for run in ended:
-        paths = [run.folder] if whole else list(_needless(run.folder, checkpoints, local))
+    for run in runs:
+        if run.state != FINISHED or time.time() - run.changed < older:
+            continue
+        if whole:
+            single = _beside(run.folder) not in busy and not _of_comparison(run.folder)
+            paths = [run.folder] if single and not run.folder.is_symlink() else []
+        else:
+            paths = list(_needless(run.folder, checkpoints, local))
         if paths:
             size = sum(_size(inner) for path in paths for inner in (path, *path.rglob("*")))
             found.append(Goes(run, tuple(paths), size))
     return found
 
 
+def _beside(folder: Path) -> Path:
+    """Where the folder of a comparison would be, which has its methods' folders, and these its runs."""
+    return folder.resolve().parent.parent
+
+
+def _of_comparison(folder: Path) -> bool:
+    return any((place / "comparison.json").exists() for place in folder.resolve().parents)
+
+
 def _needless(folder: Path, checkpoints: bool, local: bool) -> Iterator[Path]:
-    for place in (folder, folder / BASELINE):
+    """Files and folders of the run itself: what a link leads to is somebody else's."""
+    for place in filter(_own, (folder, folder / BASELINE)):
         saved = place / "checkpoint"
-        if saved.is_dir() and checkpoints:
+        if _own(saved) and checkpoints:
             yield saved
-        elif saved.is_dir():
+        elif _own(saved):
             for name in ("server", "silos"):
                 yield from (numbered(saved, name, one) for one in numbers(saved, name)[:-1])
-        yield from (place / name for name in ("features", *(["local"] if local else [])) if (place / name).is_dir())
+        yield from filter(_own, (place / name for name in ("features", *(["local"] if local else []))))
+
+
+def _own(folder: Path) -> bool:
+    return folder.is_dir() and not folder.is_symlink()
 
 
 def prune(goes: Sequence[Goes]) -> int:
     """Delete; returns the bytes. A run that somebody took up meanwhile stays."""
     freed = 0
     for one in goes:
-        if in_use(one.run.folder):
-            continue
-        for path in one.paths:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        freed += one.bytes
+        with suppress(FairsiloError), locked(one.run.folder):
+            for path in one.paths:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            freed += one.bytes
     return freed
-
-
-# ----------------------------------------------------------------------------------------------------------- take away
-def pack(folder: Path, path: Path, *, models: bool = True, samples: bool = False) -> int:
-    """A run or a comparison as a zip that `fairsilo report` opens elsewhere; returns its bytes.
-
-    Without checkpoints, local models and what belongs to this machine.
-
-    Args:
-        folder: Of the run, or of the comparison with its runs.
-        path: The zip.
-        models: Take the trained models along.
-        samples: Take along what shows silos' samples: example images, pages with these, and fingerprints.
-    """
-    if not any((folder / name).exists() for name in ("run.json", "comparison.json")):
-        raise FairsiloError(f"{folder} holds neither a run nor a comparison")
-    busy = next((one.folder for one in runs_under(folder) if one.state == RUNNING), None)
-    if busy:
-        raise FairsiloError(f"{busy} is still running; wait until it ends")
-    left = {"checkpoint", "local", "features", *(() if models else ("models",))}
-    hidden = {LOCK, OWNER, *(() if samples else SAMPLES)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".part")
-    with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
-        for inner in sorted(folder.rglob("*")):
-            within = inner.relative_to(folder)
-            shows = inner.name == "report.html" and _shows_samples(inner.parent) and not samples
-            if inner.is_file() and not left & set(within.parts[:-1]) and inner.name not in hidden and not shows:
-                archive.write(inner, Path(folder.resolve().name) / within)
-    beside.replace(path)
-    return path.stat().st_size
-
-
-def _shows_samples(folder: Path) -> bool:
-    """Whether a run's page has images of silos in it, its own or its baseline's."""
-    return any((place / EXAMPLES).exists() for place in (folder, folder / BASELINE, folder.parent))
-
-
-def unpack(path: Path) -> Path:
-    """The folder of a packed run, beside the zip; unpacked once."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = {name.split("/")[0] for name in archive.namelist()}
-            if len(names) != 1:
-                raise FairsiloError(f"{path} was not written by `fairsilo runs export`")
-            folder = path.parent / path.stem
-            if not folder.exists():
-                archive.extractall(folder)
-    except zipfile.BadZipFile as problem:
-        raise FairsiloError(f"{path} is damaged: {problem}") from problem
-    return folder / names.pop()

@@ -38,6 +38,19 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
+def in_use(folder: Path) -> bool:
+    """Whether a process holds the folder now."""
+    if not (folder / LOCK).exists():
+        return False
+    lock = FileLock(folder / LOCK, timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
 def _owner(folder: Path) -> str:
     try:
         found = json.loads((folder / OWNER).read_text())
