@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,20 @@ def test_torchs_switches_are_set_and_put_back(arithmetic: Arithmetic, tf32: bool
     with arithmetic.set():
         assert switches() == (tf32, tf32, onednn and before[2])
     assert switches() == before
+
+
+def test_kernels_that_repeat_are_asked_for_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    assert not torch.are_deterministic_algorithms_enabled()
+    with Arithmetic(deterministic=True).set():
+        assert torch.are_deterministic_algorithms_enabled()
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+        assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+        with EXACT.set():  # says nothing about it
+            assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert Arithmetic.of(EngineSettings(deterministic=True)) == Arithmetic(deterministic=True)
+    assert engine_of(EngineSettings(preset="fast", deterministic=True)).deterministic
 
 
 def test_bfloat16_rounds_products_and_leaves_the_rest_as_it_was() -> None:

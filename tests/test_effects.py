@@ -79,6 +79,7 @@ CASES: list[tuple[str, dict[str, Any], list[str], str, dict[str, Any], list[str]
     ("engine.features_limit=1", {}, ["model=tiny-clip", "keep_features=false"], "is off", {}, ["model=tiny-vit"]),
     ("engine.keep_features=false", {}, ["model=resnet-10"], "no pretrained backbone", {}, ["model=mine:network"]),
     ("engine.lanes=2", {}, [], "only the engine lanes has them", {}, ["engine.device=cuda"]),
+    ("engine.deterministic=true", {}, [], "the same numbers every time", {}, ["engine.device=cuda"]),
     ("engine.onednn=false", {}, ["engine.device=cuda"], "is for CPUs", {}, []),
     ("engine.convolutions=matrices", {}, ["engine.device=cuda"], "is for CPUs", {}, []),
 ]

@@ -260,6 +260,9 @@ class EngineSettings:
         "on a CPU: PyTorch's kernels, or products of matrices, which are faster on ARM",
         choices=("kernels", "matrices"),
     )
+    deterministic: bool = setting(
+        False, "on a GPU: kernels that give the same numbers every time, where there are such; slower"
+    )
     threads: int = setting(1, "threads a silo's step may use; results are compared at equal threads", low=1)
     device: str = setting("cpu", "cpu, cuda, or auto: the GPU that is there, if any", choices=("auto", "cpu", "cuda"))
     timeout: float | None = setting(None, "seconds after which a silo's answer is given up (processes)", low=0)

@@ -3,10 +3,12 @@ machine's."""
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,16 +28,19 @@ class Arithmetic:
         channels_last: Images in the memory order that some convolutions are faster in.
         onednn: Whether a CPU may use oneDNN's kernels.
         convolutions: Of a CPU: `kernels`, PyTorch's own; or `matrices`, products of them (core/convolutions.py).
+        deterministic: Of a GPU: kernels that give the same numbers every time. Others add numbers up in the order in
+            which they happen to be ready, and after some rounds of training that is a matter of points.
     """
 
     precision: str = "float32"
     channels_last: bool = False
     onednn: bool = True
     convolutions: str = "kernels"
+    deterministic: bool = False
 
     @classmethod
     def of(cls, settings: EngineSettings) -> Arithmetic:
-        return cls(settings.precision, settings.channels_last, settings.onednn, settings.convolutions)
+        return cls(**{one.name: getattr(settings, one.name) for one in fields(cls)})
 
     @contextmanager
     def set(self) -> Iterator[None]:
@@ -47,7 +52,8 @@ class Arithmetic:
         convolutions.allow_tf32 = short
         kernels.enabled = self.onednn and kernels.enabled  # type: ignore[assignment]
         try:
-            yield
+            with _deterministic() if self.deterministic else nullcontext():
+                yield
         finally:
             torch.set_float32_matmul_precision(matrices)
             convolutions.allow_tf32, kernels.enabled = before
@@ -63,6 +69,21 @@ class Arithmetic:
         if not self.channels_last or inputs.dim() != 4:
             return inputs
         return inputs.contiguous(memory_format=torch.channels_last)
+
+
+@contextmanager
+def _deterministic() -> Iterator[None]:
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when cuBLAS is first used
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    memory: Any = torch.utils.deterministic
+    filled = memory.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)  # an operation without such a kernel says so once
+    memory.fill_uninitialized_memory = False  # nothing here reads what it has not written
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        memory.fill_uninitialized_memory = filled
 
 
 EXACT = Arithmetic()

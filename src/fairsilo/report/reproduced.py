@@ -159,7 +159,10 @@ def ledger_page(standings: Sequence[Standing], records: Mapping[str, Sequence[Re
 def _made(lines: Sequence[Record]) -> list[str]:
     """Seeds, rounding, when and from which code the runs are; settings other than the table's are told apart."""
     other, searched = (sum(bool(line.get(key)) for line in lines) for key in ("settings", "tuned"))
-    kinds = {f"{line['rounding']['precision']}" for line in lines}
+    kinds = {
+        line["rounding"]["precision"] + (" (deterministic)" if line["rounding"].get("deterministic") else "")
+        for line in lines
+    }
     hours = sum(line["seconds"] or 0 for line in lines) / 3600
     dates = sorted({line["date"] for line in lines if "date" in line})
     failed = sum(bool(line.get("failures")) for line in lines)

@@ -86,7 +86,8 @@ def record_of(
         "held_out": cell["held_out"],
         "seed": cell["seed"],
         "settings": settings,
-        "rounding": {name: engine[name] for name in ("precision", "channels_last", "convolutions")},
+        "rounding": {name: engine[name] for name in ("precision", "channels_last", "convolutions")}
+        | ({"deterministic": True} if engine.get("deterministic") else {}),
         "seconds": sum(one["seconds"] for one in rounds),
         "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),

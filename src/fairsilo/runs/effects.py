@@ -147,6 +147,11 @@ RULES = (
         "it is for CPUs",
     ),
     Rule(
+        ("engine.deterministic",),
+        lambda at: at.experiment.engine.device == "cpu",
+        "a CPU's kernels give the same numbers every time",
+    ),
+    Rule(
         ("engine.keep_features", "engine.features_limit"),
         lambda at: at.no_backbone,
         "the model has no pretrained backbone",

@@ -241,7 +241,7 @@ def engine_of(engine: EngineSettings) -> EngineSettings:
         engine = dataclasses.replace(engine, device="cuda" if torch.cuda.is_available() else "cpu")
     if engine.preset != "fast":
         return engine
-    chosen = dataclasses.asdict(fast(engine.device))
+    chosen = dataclasses.asdict(dataclasses.replace(fast(engine.device), deterministic=engine.deterministic))
     for name, default in dataclasses.asdict(Arithmetic()).items():
         if getattr(engine, name) not in (default, chosen[name]):
             raise FairsiloError(f"engine.preset=fast sets engine.{name}={chosen[name]}; leave one of them out")
