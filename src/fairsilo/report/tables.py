@@ -146,7 +146,7 @@ def _adapted(silo: Mapping[str, Any]) -> str:
 @in_its_unit(of_comparison)
 def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
     """As papers have it: methods x held-out domains with their mean and deviation, one table per headline."""
-    tables, runs = [], comparison["cells"]
+    tables, rows = [], compare_cells(comparison["methods"], comparison["cells"])
     for key in HEADLINES if len(comparison["held_out"]) > 1 else ():
         spread = f"std over silos in {unit().points}, lower is more even (mean)"
         shown = spread if key == "fairness" else unit().word
@@ -155,7 +155,7 @@ def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
         table.add_column("method")
         for name in (*comparison["held_out"], "mean", "std over domains"):
             table.add_column(escape(name), justify="right")
-        spreads = {row["method"]: row[key]["std_domains"] for row in compare_cells(comparison["methods"], runs)}
+        spreads = {row["method"]: row[key]["std_domains"] for row in rows}
         for method in comparison["methods"]:
             found, centres = (by_held_out(comparison["cells"], method, one) for one in (key, AT_HOME))
             guessed = guessed_by_held_out(comparison["cells"], method, key)
