@@ -199,8 +199,7 @@ def test_an_interrupt_names_the_folder_and_prints_no_traceback(here: Path, packe
         time.sleep(0.05)
     os.killpg(run.pid, signal.SIGINT)
     _, err = run.communicate()
-    assert run.returncode == 130
-    assert err == "interrupted; `fairsilo resume r` goes on from the last complete round\n"
+    assert (run.returncode, err) == (130, "interrupted; `fairsilo resume r` goes on from the last complete round\n")
 
 
 def test_an_interrupt_does_not_reach_a_worker_that_is_starting() -> None:

@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
+from queue import SimpleQueue
 
 
 class Behind:
-    """One job at a time in a thread. Who hands in the next one waits for the one before, and gets what it raised."""
+    """One job at a time in a thread. Who hands in the next one waits for the one before, and gets what it raised.
+
+    An interrupt may come at any line. So nothing here remembers whether a job is under way: the thread takes jobs in
+    order, waiting is one more job, and the queues are the one kind that an interrupt cannot leave half changed.
+    """
 
     def __init__(self) -> None:
-        self._thread: threading.Thread | None = None
-        self._problem: BaseException | None = None
+        self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        self._ended: SimpleQueue[object] = SimpleQueue()
+        threading.Thread(target=_work, args=(self._jobs, self._ended), name="checkpoint", daemon=True).start()
+        weakref.finalize(self, self._jobs.put, None)
 
     def begin(self, job: Callable[[], object]) -> None:
         """Start a job; there is none under way (`wait` comes first)."""
-
-        def run() -> None:
-            try:
-                job()
-            except BaseException as problem:  # noqa: BLE001 - it is raised where somebody can act on it
-                self._problem = problem
-
-        self._thread = threading.Thread(target=run, name="checkpoint")
-        self._thread.start()
+        self._jobs.put(job)
 
     def wait(self) -> None:
         """Until the job under way is done; raises what it raised."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        problem, self._problem = self._problem, None
-        if problem is not None:
+        ended, mark, problem = self._ended, object(), None
+        self._jobs.put(lambda: ended.put(mark))
+        while (one := ended.get()) is not mark:
+            problem = one
+        if isinstance(problem, BaseException):
             raise problem
+
+
+def _work(jobs: SimpleQueue[Callable[[], object] | None], ended: SimpleQueue[object]) -> None:
+    while (job := jobs.get()) is not None:
+        try:
+            job()
+        except BaseException as problem:  # noqa: BLE001 - it is raised where somebody can act on it
+            ended.put(problem)

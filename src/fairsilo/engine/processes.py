@@ -16,11 +16,11 @@ import time
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.multiprocessing as multiprocessing
@@ -37,6 +37,7 @@ from fairsilo.engine.simulation import Simulation
 from fairsilo.errors import FairsiloError
 
 _READY = "ready"
+_PATIENCE = 2.0  # seconds for a worker to read the message it is at
 
 
 class CannotTravelError(FairsiloError):
@@ -50,7 +51,9 @@ class Worker:
         context = multiprocessing.get_context("spawn")  # a fork would inherit torch's threads in an unknown state
         self.pipe, far = context.Pipe()
         self.process = context.Process(target=_serve, args=(far,), daemon=True)
-        with _without_main(), _deaf_to_interrupts(), _at_threads(threads):
+        resource_tracker.ensure_running()  # the first start of a worker starts it, and would unblock the signal again
+        # Ctrl-C never reaches a worker, not even while it imports torch: what is blocked here is blocked in the child
+        with _without_main(), _deaf_to(signal.SIGINT), _at_threads(threads):
             self.process.start()
         far.close()
         self.setup: object = None  # what it was last set up with
@@ -59,9 +62,13 @@ class Worker:
         self.ready = False  # started and set up: only then does a silo's clock run
 
     def end(self) -> None:
+        """In the middle of its work, but not of a message: tensors are fetched from this process while one is read,
+        and a thread of Python's prints a traceback here when the reader is gone."""
+        self.process.terminate()
+        self.pipe.close()
+        self.process.join(_PATIENCE)
         self.process.kill()
         self.process.join()
-        self.pipe.close()
 
 
 class Pool:
@@ -235,16 +242,12 @@ def _without_main() -> Iterator[None]:
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Start a process that Ctrl-C never reaches, not even while it imports torch: the parent ends its workers.
-
-    A signal that is blocked here is blocked in the child as well; the parent gets it afterwards.
-    """
+def _deaf_to(number: signal.Signals) -> Iterator[None]:
+    """A signal waits until this is over, where the system can do that."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # the first start of a worker starts it, and that would unblock the signal again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
     try:
         yield
     finally:
@@ -269,15 +272,20 @@ def _at_threads(count: int) -> Iterator[None]:
 def _serve(pipe: Connection) -> None:
     """The worker: set up when asked, answer requests, end when the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # where the signal could not be blocked before
+    # Python calls this here only in the thread that lends an answer's tensors, when an interrupted parent leaves them
+    sys.excepthook = lambda *_: None
     keep_freed_blocks()
+    with suppress(EOFError, ConnectionError):
+        _answer(pipe)
+
+
+def _answer(pipe: Connection) -> NoReturn:
     host: Host | None = None
     arithmetic = ExitStack()  # as the plan has it
     pipe.send(_READY)
     while True:
-        try:
+        with _deaf_to(signal.SIGTERM):
             setup, name, request, memory = pipe.recv()
-        except EOFError:
-            return
         try:
             if setup is not None:
                 host = None
