@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -246,3 +249,21 @@ def test_without_may_be_chained_and_a_setting_given_once() -> None:
         method("fedprox(mu=0.1, mu=0.2)")
     with pytest.raises(FairsiloError, match="must be a number"):
         method("fedprox(mu=nan)")
+
+
+def test_a_part_of_a_script_is_run_as_it_is(tmp_path: Path) -> None:
+    """It has no name elsewhere, so that it is given again to resume and load; that is no reason to refuse it."""
+    script = tmp_path / "mine.py"
+    script.write_text(
+        "import fairsilo, torch\n"
+        "class Mine(fairsilo.Part):\n"
+        "    name = 'mine'\n"
+        "split = fairsilo.Split(torch.rand(12, 1, 8, 8), torch.arange(12) % 2)\n"
+        "silos = tuple(fairsilo.SiloData(name, name, split, split, split) for name in 'ab')\n"
+        "people = fairsilo.Federation('toy', ('no', 'yes'), silos)\n"
+        "made = dict(federation=people, method=Mine(), rounds=1, epochs=1, engine={'name': 'sequential'})\n"
+        "print(fairsilo.run(out='run', **made).method)\n"
+        "print(fairsilo.load('run', method=Mine()).silos)\n"
+    )
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.stderr, done.stdout.splitlines()[-1:]) == ("", ["('a', 'b')"])

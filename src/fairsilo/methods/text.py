@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,12 +112,12 @@ def references(text: str) -> list[str]:
 
 def text_of(made: Method) -> str | None:
     """A text that gives the same method anywhere; None where one of its parts has no name outside this program."""
-    for text in (made.name, " | ".join(map(_part_text, made.parts))):
-        try:
-            if method(text).parts == made.parts:
-                return text
-        except FairsiloError:
-            continue
+    with suppress(FairsiloError):
+        if method(made.name).parts == made.parts:
+            return made.name
+    with suppress(FairsiloError):
+        text = " | ".join(map(_part_text, made.parts))
+        return text if method(text).parts == made.parts else None
     return None
 
 
