@@ -54,11 +54,11 @@ def test_a_run_tells_every_kind_of_event_that_a_listener_has_a_method_for(people
     )
     assert set(told) == KINDS - {"failed"}
     assert told[0] == "method"
-    assert told[-1] == "end"
-    order = [kind for kind in told if kind not in ("reply", "note", "method")]
+    assert told[-1] == "over"
+    order = [kind for kind in told if kind not in ("reply", "note", "method", "asked")]
     one = ["opened", "trained", "closed", "evaluated"]
     # a checkpoint is written behind the next round, and told of when it is on the disk
-    assert order == ["start", "saved", *one, "round", *one, "saved", "round", "saved", "end"]
+    assert order == ["start", "saved", *one, "round", *one, "saved", "round", "saved", "end", "over"]
 
 
 def test_rounds_carry_what_their_records_say(people: Federation, tmp_path: Path) -> None:

@@ -25,13 +25,17 @@ LAYERS = (
     "engine",
     "analysis",
     "runs",
+    "tracking",
     "experiments",
     "reproduction",
     "tuning",
+    "advice",
     "report",
+    "watch",
     "deploy",
     "api",
     "laws",
+    "scaffold",
     "cli",
 )
 

@@ -9,7 +9,7 @@ import typer
 
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, console, say, show, show_json
-from fairsilo.cli.running import OutFolder
+from fairsilo.cli.running import Anonymous, OutFolder, Track, trackers
 from fairsilo.runs.comparison import is_setting, read_comparison_file
 
 
@@ -28,6 +28,8 @@ def compare(
     cluster: Annotated[
         str | None, typer.Option(help="dask://HOST:PORT: the workers of this Dask scheduler make the runs")
     ] = None,
+    track: Track = None,
+    anonymous: Anonymous = False,
     as_json: AsJson = False,
 ) -> None:
     """Methods x held-out domains x seeds: a table with means, spreads and paired differences to the first method.
@@ -47,6 +49,7 @@ def compare(
 
     if out is None and config is not None and not names:
         out = Path("runs") / slug(f"compare-{config.stem}")
+    along = trackers(track, anonymous)
     again = "the same command goes on from the last complete round"
     elsewhere = jobs > 1 or cluster is not None
     following = GridListener(console, quiet=as_json) if elsewhere else ProgressListener(console, quiet=as_json)
@@ -58,7 +61,7 @@ def compare(
             held_out=asked.held_out,
             grid=asked.grid,
             out=out,
-            listener=listener,
+            listener=[listener, *along],
             jobs=jobs,
             cluster=cluster,
             planned=following.begin if isinstance(following, GridListener) else None,

@@ -11,15 +11,28 @@ import typer
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, Trust, console, say, show, show_json
 from fairsilo.config import Experiment, experiment, read_yaml
+from fairsilo.errors import FairsiloError
 
 Settings = Annotated[
     list[str] | None, typer.Argument(help="settings as key=value, such as method=fedprox rounds=20 data.folder=images")
 ]
 ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="a YAML file of settings")]
 OutFolder = Annotated[Path | None, typer.Option("--out", "-o", help="the run folder; by default one under runs/")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option("--track", help="tensorboard, mlflow or wandb, as name or name:destination; may be repeated"),
+]
+Anonymous = Annotated[bool, typer.Option("--anonymous", help="with --track: silos and domains are told by number")]
 
 
-def run(settings: Settings = None, config: ConfigFile = None, out: OutFolder = None, as_json: AsJson = False) -> None:
+def run(
+    settings: Settings = None,
+    config: ConfigFile = None,
+    out: OutFolder = None,
+    track: Track = None,
+    anonymous: Anonymous = False,
+    as_json: AsJson = False,
+) -> None:
     """Train a federation with one domain held out; write a run folder with a report.
 
     Without settings: FAA beside FedAvg on the embedded federation `glyphs`.
@@ -27,18 +40,33 @@ def run(settings: Settings = None, config: ConfigFile = None, out: OutFolder = N
     chosen = experiment(read_yaml(config) if config else {}, settings or [])
     from fairsilo import api
 
-    _finish(lambda listener: api.run(chosen, out=out, listener=listener), as_json, chosen)
+    along = trackers(track, anonymous)
+    _finish(lambda progress: api.run(chosen, out=out, listener=[progress, *along]), as_json, chosen)
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(help="a run folder")], as_json: AsJson = False, trust: Trust = False
+    folder: Annotated[Path, typer.Argument(help="a run folder")],
+    track: Track = None,
+    anonymous: Anonymous = False,
+    as_json: AsJson = False,
+    trust: Trust = False,
 ) -> None:
     """Go on with a run that was interrupted, to the same numbers."""
     from fairsilo import api
     from fairsilo.runs.setup import read_experiment
 
     chosen = read_experiment(folder, trust)
-    _finish(lambda listener: api.resume(folder, listener, trust=trust), as_json, chosen)
+    along = trackers(track, anonymous)
+    _finish(lambda progress: api.resume(folder, [progress, *along], trust=trust), as_json, chosen)
+
+
+def trackers(track: list[str] | None, anonymous: bool) -> list[Any]:
+    """What `--track` asks for."""
+    if anonymous and not track:
+        raise FairsiloError("--anonymous says how trackers are told; name one with --track")
+    from fairsilo.tracking import registry
+
+    return list(registry.trackers(track or (), anonymous))
 
 
 def _finish(work: Callable[[Any], Any], as_json: bool, chosen: Experiment) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from fairsilo.engine.host import reason_of
@@ -40,10 +41,13 @@ class Event:
         rounds: How many rounds the run has.
         silo: The silo it is about (`reply`, `failed`), else empty.
         loss: The training loss that a silo replied with (`reply` to a `train` exchange), else None.
-        text: The method (`method`), a sentence (`note`), the kind of exchange (`reply`), the reason (`failed`), or
-            what the method noted in the round (`round`).
+        text: The method (`method`), a sentence (`note`), the kind of exchange (`asked`, `reply`), the reason
+            (`failed`), what the method noted in the round (`round`), or how the run ended (`over`).
         results: Losses, weights and metrics of the round (`evaluated`, `round`), else None.
         where: Which run of a comparison begins (`method`): its held-out domain and seed; else empty.
+        silos: The silos that are asked (`asked`), else empty.
+        folder: The run folder (`method`), else None.
+        group: The name of the comparison that the run is part of (`method`), else empty.
 
     Example:
         >>> from fairsilo import Event
@@ -60,9 +64,13 @@ class Event:
     text: str = ""
     results: RoundResults | None = None
     where: str = ""
+    silos: tuple[str, ...] = ()
+    folder: Path | None = None
+    group: str = ""
 
 
-Callback = Callable[[Event], object]  # what a run takes as its listener: a Listener, or any function of an event
+Callback = Callable[[Event], object]  # one that listens: a Listener, or any function of an event
+Callbacks = Callback | Sequence[Callback]  # what a run takes as its listener
 _PREFIX = "on_"
 
 
@@ -73,6 +81,10 @@ class Listener:
     can be given as a listener too. A listener that raises an `Exception` does not stop the run: it is dropped, and
     the run's log and notes say so once. `KeyboardInterrupt` and other exceptions that are not an `Exception` pass and
     stop the run, which can be resumed.
+
+    Attributes:
+        label: What notes call this listener; it may be empty.
+        travels: Whether a copy follows the runs of a comparison that are made in other processes; it must be picklable.
 
     Raises:
         TypeError: A subclass defines an `on_` method for an event that does not exist.
@@ -86,6 +98,9 @@ class Listener:
         >>> Losses()(Event("round", 1, 6, results=RoundResults(losses={"a": 0.5})))
         1 {'a': 0.5}
     """
+
+    label: str = ""
+    travels: bool = False
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -108,6 +123,9 @@ class Listener:
 
     def on_opened(self, event: Event) -> None:
         """A round begins: the messages to its silos are made."""
+
+    def on_asked(self, event: Event) -> None:
+        """An exchange begins: `silos` are sent their messages; `text` is the kind of exchange."""
 
     def on_reply(self, event: Event) -> None:
         """`silo` answered an exchange; `text` is the kind of exchange, `loss` its training loss in `train`."""
@@ -133,33 +151,48 @@ class Listener:
     def on_end(self, event: Event) -> None:
         """The last round is complete and the global model is saved."""
 
+    def on_over(self, event: Event) -> None:
+        """The run ends: `text` is `finished` (`summary.json` is written), `interrupted` or `stopped`."""
+
 
 def silent(event: Event) -> None:
     """The default listener."""
 
 
 class Guarded:
-    """Calls a listener until it raises; from then on the run goes on without it.
+    """Calls listeners; one that raises is dropped, and the run goes on with the others.
 
     Attributes:
         where: Which run of a comparison it is that begins next.
+        group: The name of that comparison.
     """
 
-    def __init__(self, listener: Callback) -> None:
-        self._listener = listener
+    def __init__(self, listeners: Sequence[Callback]) -> None:
+        self._listeners = tuple(listeners)
         self._notes: list[str] = []
         self.where = ""
+        self.group = ""
 
     def __call__(self, event: Event) -> None:
         if event.kind == "method":
-            event = replace(event, where=self.where)
-        try:
-            self._listener(event)
-        except Exception as problem:  # noqa: BLE001 - code of the user's, which only watches
-            self._listener = silent
-            note = f"the listener raised at the event {event.kind!r} and is not called any more: {reason_of(problem)}"
-            self._notes.append(note)
-            logging.getLogger("fairsilo").warning(note)
+            event = replace(event, where=self.where, group=self.group)
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception as problem:  # noqa: BLE001 - code of the user's, which only watches
+                self._drop(listener, event, problem)
+
+    def _drop(self, listener: Callback, event: Event, problem: Exception) -> None:
+        self._listeners = tuple(one for one in self._listeners if one is not listener)
+        label = getattr(listener, "label", "")
+        who = f"the listener {label}" if label else "the listener"
+        note = f"{who} raised at the event {event.kind!r} and is not called any more: {reason_of(problem)}"
+        self._notes.append(note)
+        logging.getLogger("fairsilo").warning(note)
+
+    def travelling(self) -> tuple[Callback, ...]:
+        """Those of which a copy follows a run in another process."""
+        return tuple(one for one in self._listeners if getattr(one, "travels", False))
 
     def take_notes(self) -> list[str]:
         """What is to be noted with the run; each note is handed out once."""
@@ -167,9 +200,11 @@ class Guarded:
         return notes
 
 
-def guarded(listener: Callback) -> Guarded:
-    """The listener, kept from stopping a run."""
-    return listener if isinstance(listener, Guarded) else Guarded(listener)
+def guarded(listener: Callbacks) -> Guarded:
+    """The listener, or several, kept from stopping a run."""
+    if isinstance(listener, Guarded):
+        return listener
+    return Guarded([listener] if callable(listener) else listener)
 
 
 def means_of(rows: Iterable[dict[str, Any]]) -> dict[str, float]:

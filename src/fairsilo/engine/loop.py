@@ -37,6 +37,7 @@ from fairsilo.engine.behind import Behind
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.events import Callback, Event, RoundResults, guarded, means_of, silent
 from fairsilo.engine.grouping import Groups, Pool
+from fairsilo.engine.now import Now
 from fairsilo.errors import FairsiloError, QuorumError
 from fairsilo.protocols import participation_rule
 
@@ -79,6 +80,7 @@ class Loop:
         self.evaluate = evaluate or EvaluateSettings()
         self.settings = settings or EngineSettings()
         self.records = records
+        self._now = Now(records.write_now) if records else None
         self.listener = guarded(listener)
         self.history = History()
         self._exchanges: list[dict[str, Any]] = []
@@ -233,6 +235,7 @@ class Loop:
         record["bytes_down"] = sum(message.bytes for message in messages.values())
         exchange = Exchange(kind, self.server.round, messages, self._number, self.run_id)
         self._number += 1
+        self._tell("asked", self.server.round, text=kind, silos=tuple(messages))
         for reply in screened(kind, messages, _expected(exchange, self.engine.ask(exchange)), self.server):
             answer = reply.answer
             if isinstance(answer, Failure):
@@ -380,8 +383,12 @@ class Loop:
         loss: float | None = None,
         text: str = "",
         results: RoundResults | None = None,
+        silos: tuple[str, ...] = (),
     ) -> None:
-        self.listener(Event(kind, number, self.server.rounds, silo, loss, text, results))
+        event = Event(kind, number, self.server.rounds, silo, loss, text, results, silos=silos)
+        if self._now:
+            self._now(event)
+        self.listener(event)
 
 
 def _expected(exchange: Exchange, replies: Iterator[Reply]) -> Iterator[Reply]:

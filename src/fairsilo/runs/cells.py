@@ -18,7 +18,7 @@ from typing import Any
 from fairsilo.config import DataSettings, EngineSettings, Experiment
 from fairsilo.data.dataset import Dataset
 from fairsilo.data.federation import Federation
-from fairsilo.engine.events import Callback, Event, guarded, silent
+from fairsilo.engine.events import Callback, Event, Guarded, guarded
 from fairsilo.engine.features import Shelf
 from fairsilo.engine.lanes import LANES
 from fairsilo.errors import FairsiloError
@@ -59,6 +59,11 @@ class Cell:
         return f"{self.row}, {self.place}"
 
     @property
+    def comparison(self) -> str:
+        """The name of the comparison: its folder has one for each row, and this one's is in there."""
+        return self.folder.resolve().parents[1].name
+
+    @property
     def finished(self) -> bool:
         return status_of(self.folder).get("status") == "finished"
 
@@ -68,18 +73,16 @@ def check_cell(cell: Cell) -> None:
         raise FairsiloError(f"{cell.folder} holds a run with other settings; choose another folder with --out")
 
 
-def one_by_one(
-    cells: Sequence[Cell], federation: Federation, objects: Objects, shelf: Shelf, listener: Callback
-) -> None:
+def one_by_one(cells: Sequence[Cell], federation: Federation, objects: Objects, shelf: Shelf, told: Guarded) -> None:
     """Cells of one federation, in this process; workers and kept features serve all of them."""
-    base, told = cells[0].experiment, guarded(listener)
+    base = cells[0].experiment
     with engines(base, len(federation.silos) + len(federation.unseen), told) as engine_for:
         for cell in cells:
             cell.folder.mkdir(parents=True, exist_ok=True)
             with locked(cell.folder):
                 check_cell(cell)
                 start_folder(cell.folder, cell.experiment, objects)
-                told.where = cell.place
+                told.where, told.group = cell.place, cell.comparison
                 run_one(cell.experiment, federation, cell.folder, told, engine_for, shelf, objects)
 
 
@@ -92,25 +95,27 @@ def engine_beside(engine: EngineSettings, jobs: int) -> EngineSettings:
     return dataclasses.replace(engine, name="sequential") if engine.name == "auto" else engine
 
 
-def run_cell(cell: Cell, objects: Objects, jobs: int = 1) -> str:
+def run_cell(cell: Cell, objects: Objects, jobs: int = 1, listeners: Sequence[Callback] = ()) -> str:
     """One cell in a process of its own, one of so many; returns why it could not be finished, in words."""
+    told = guarded(listeners)
+    told.where, told.group = cell.place, cell.comparison
     engine = engine_beside(cell.experiment.engine, jobs)
     here = dataclasses.replace(cell.experiment, engine=engine)
     try:
         federation = objects.federation or _federation(cell.experiment)
         cell.folder.mkdir(parents=True, exist_ok=True)
         at_once = len(federation.silos) if engine.name == "lanes" else 1
-        with locked(cell.folder), engines(here, at_once, silent) as engine_for:
+        with locked(cell.folder), engines(here, at_once, told) as engine_for:
             start_folder(cell.folder, cell.experiment, objects)
             shelf = _shelf(engine.features_limit)
-            run_one(cell.experiment, federation, cell.folder, guarded(silent), engine_for, shelf, objects)
+            run_one(cell.experiment, federation, cell.folder, told, engine_for, shelf, objects)
     except (FairsiloError, OSError) as problem:
         return str(problem)
     return ""
 
 
 # ----------------------------------------------------------------------------------------------------- side by side
-def side_by_side(cells: Sequence[Cell], objects: Objects, jobs: int, listener: Callback) -> None:
+def side_by_side(cells: Sequence[Cell], objects: Objects, jobs: int, told: Guarded) -> None:
     """So many cells at a time in processes of this machine.
 
     A process that dies takes the cells of the others with it; they are tried again for as long as cells get finished,
@@ -124,6 +129,7 @@ def side_by_side(cells: Sequence[Cell], objects: Objects, jobs: int, listener: C
 
     failed: dict[int, str] = {}
     one_task: Any = delayed(_numbered)
+    along = told.travelling()
 
     def left() -> list[int]:
         return [number for number, cell in enumerate(cells) if not cell.finished and number not in failed]
@@ -131,7 +137,8 @@ def side_by_side(cells: Sequence[Cell], objects: Objects, jobs: int, listener: C
     def tried(numbers: Sequence[int], at_once: int) -> None:
         processes: Any = Parallel(n_jobs=at_once, return_as="generator_unordered", batch_size=1, pre_dispatch=at_once)
         with suppress(TerminatedWorkerError):
-            _hear(processes(one_task(one, cells[one], objects, jobs) for one in numbers), cells, failed, listener)
+            ended = processes(one_task(one, cells[one], objects, jobs, along) for one in numbers)
+            _hear(ended, cells, failed, told)
 
     before = len(cells) + 1
     while 0 < (now := len(left())) < before:
@@ -142,7 +149,7 @@ def side_by_side(cells: Sequence[Cell], objects: Objects, jobs: int, listener: C
     _raise_left(cells, failed)
 
 
-def on_cluster(cells: Sequence[Cell], objects: Objects, address: str, listener: Callback) -> None:
+def on_cluster(cells: Sequence[Cell], objects: Objects, address: str, told: Guarded) -> None:
     """The cells on the workers of a Dask scheduler, which see the comparison's folder under the same path.
 
     Raises:
@@ -158,11 +165,11 @@ def on_cluster(cells: Sequence[Cell], objects: Objects, address: str, listener: 
     placed = [dataclasses.replace(cell, folder=cell.folder.resolve()) for cell in cells]
     with client:
         asked = {
-            client.submit(_numbered, number, cell, objects, pure=False, retries=RETRIES): number
+            client.submit(_numbered, number, cell, objects, 1, told.travelling(), pure=False, retries=RETRIES): number
             for number, cell in enumerate(placed)
             if not cell.finished
         }
-        _hear((_outcome(future, asked[future]) for future in distributed.as_completed(asked)), cells, failed, listener)
+        _hear((_outcome(future, asked[future]) for future in distributed.as_completed(asked)), cells, failed, told)
     _raise_left(cells, failed)
 
 
@@ -171,8 +178,10 @@ def _outcome(future: Any, number: int) -> tuple[int, str]:
     return (number, f"{type(problem).__name__}: {problem}") if problem else future.result()
 
 
-def _numbered(number: int, cell: Cell, objects: Objects, jobs: int = 1) -> tuple[int, str]:
-    return number, run_cell(cell, objects, jobs)
+def _numbered(
+    number: int, cell: Cell, objects: Objects, jobs: int = 1, listeners: Sequence[Callback] = ()
+) -> tuple[int, str]:
+    return number, run_cell(cell, objects, jobs, listeners)
 
 
 def _hear(ended: Iterable[tuple[int, str]], cells: Sequence[Cell], failed: dict[int, str], listener: Callback) -> None:

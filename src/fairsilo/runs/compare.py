@@ -14,13 +14,13 @@ from fairsilo.config import Experiment
 from fairsilo.data.dataset import Dataset
 from fairsilo.data.federation import Federation, held_out_domains
 from fairsilo.data.groups import groups_of
-from fairsilo.engine.events import Callback, guarded, silent
+from fairsilo.engine.events import Callbacks, guarded, silent
 from fairsilo.engine.features import Shelf
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.cells import Cell, check_cell, on_cluster, one_by_one, side_by_side
 from fairsilo.runs.comparison import OWN, Grid, Tuned, method_in, row_of
 from fairsilo.runs.effects import refuse_idle
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.folder import PLAN, RunFolder
 from fairsilo.runs.running import slug
 from fairsilo.runs.setup import (
     Objects,
@@ -43,7 +43,7 @@ def compare(
     held_out: str | Sequence[str] | None = None,
     grid: Grid | None = None,
     out: Path | None = None,
-    listener: Callback = silent,
+    listener: Callbacks = silent,
     jobs: int = 1,
     cluster: str | None = None,
     planned: Callable[[Sequence[Cell]], object] | None = None,
@@ -61,7 +61,8 @@ def compare(
             out; `a+b` holds out both at once.
         grid: Where the methods are its compositions: kept with the results, so that the page can show rows and columns.
         out: The folder of the comparison.
-        listener: Told of every event; of cells that run elsewhere, when each of them ends.
+        listener: Told of every event; of cells that run elsewhere, when each of them ends. Those that travel go along
+            to these cells.
         jobs: How many cells run side by side on this machine.
         cluster: The address of a Dask scheduler, whose workers run the cells; they and this machine share the folder.
         planned: Told of all cells before the first of them runs.
@@ -69,7 +70,7 @@ def compare(
     """
     if cluster and base.engine.device == "auto":
         raise FairsiloError("on a cluster say engine.device=cuda or cpu: auto would look at this machine")
-    listener = guarded(listener)
+    told = guarded(listener)
     names = tuple(names) or (grid.methods if grid else ())
     seeds = (base.seed,) if seeds is None else tuple(seeds)
     check_names(names, objects)
@@ -94,16 +95,17 @@ def compare(
         for cell in by_domain[named]:
             check_cell(cell)
     cells = [cell for some in by_domain.values() for cell in some]
+    write_plan(folder, cells)
     if planned:
         planned(cells)
     if cluster:
-        on_cluster(cells, objects, cluster, listener)
+        on_cluster(cells, objects, cluster, told)
     elif jobs > 1:
-        side_by_side(cells, objects, jobs, listener)
+        side_by_side(cells, objects, jobs, told)
     else:
         shelf = Shelf(base.engine.features_limit)
         for some in by_domain.values():
-            one_by_one(some, given or federation_of(some[0].experiment, dataset), objects, shelf, listener)
+            one_by_one(some, given or federation_of(some[0].experiment, dataset), objects, shelf, told)
     found = [
         {
             "method": cell.row,
@@ -120,6 +122,23 @@ def compare(
     comparison = Comparison(folder, names, tuple(by_domain), seeds, tuple(found), grid, common_settings, tuned or {})
     RunFolder(folder).write_json("comparison.json", comparison.as_dict())
     return comparison
+
+
+def write_plan(folder: Path, cells: Sequence[Cell]) -> None:
+    """All runs that there will be, so that whoever looks on sees how many are left."""
+    run_folder = RunFolder(folder)
+    run_folder.create()
+    content = [
+        {
+            "method": cell.row,
+            "held_out": cell.held_out,
+            "seed": cell.experiment.seed,
+            "rounds": cell.experiment.train.rounds,
+            "folder": str(cell.folder.relative_to(folder)),
+        }
+        for cell in cells
+    ]
+    run_folder.write_json(PLAN, {"cells": content})
 
 
 def prepared(

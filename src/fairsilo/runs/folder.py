@@ -2,6 +2,7 @@
 
 config.yaml     the resolved experiment
 run.json        status, method, versions, times
+now.json        while the run goes on: its round, and what each silo does
 metrics.jsonl   one row per (round, silo, model, split)
 groups.jsonl    one row per (round, column, model, trained or unseen), where evaluate.groups asks for results by group
 rounds.jsonl    one row per round: who took part, weights, numbers shown by parts, exchanges, failures, notes
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,9 @@ from fairsilo.core.files import (
 from fairsilo.core.vectors import Layout
 from fairsilo.engine.silo_store import KEPT
 from fairsilo.errors import FairsiloError
+
+NOW = "now.json"
+PLAN = "planned.json"  # of a comparison: all of its runs
 
 
 class RunFolder:
@@ -95,6 +100,18 @@ class RunFolder:
         if not isinstance(content, dict):
             raise FairsiloError(f"{path} is damaged: it holds a {type(content).__name__}")
         return content
+
+    def write_now(self, state: Mapping[str, Any] | None) -> None:
+        """Where the run is this moment; None: it is at its end. Of no use later, so it is not synced, and a disk
+        that is full stops a run elsewhere."""
+        path = self.folder / NOW
+        with suppress(OSError):
+            if state is None:
+                path.unlink(missing_ok=True)
+            else:
+                beside = path.with_name(f".{NOW}.part")
+                beside.write_text(json.dumps(state), encoding="utf-8")
+                beside.replace(path)
 
     # models ---------------------------------------------------------------------------------------------------
     def write_model(self, name: Sequence[str], vector: Tensor, layout: Layout) -> None:

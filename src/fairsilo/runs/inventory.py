@@ -15,7 +15,7 @@ from fairsilo.analysis.metrics import headline
 from fairsilo.config import read_yaml
 from fairsilo.core.files import numbered, numbers
 from fairsilo.errors import FairsiloError
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.folder import PLAN, RunFolder
 from fairsilo.runs.lock import in_use, locked
 from fairsilo.runs.running import BASELINE, finished, status_of
 
@@ -151,7 +151,8 @@ def _beside(folder: Path) -> Path:
 
 
 def _of_comparison(folder: Path) -> bool:
-    return any((place / "comparison.json").exists() for place in folder.resolve().parents)
+    names = (PLAN, "comparison.json")
+    return any((place / name).exists() for place in folder.resolve().parents for name in names)
 
 
 def _needless(folder: Path, checkpoints: bool, local: bool) -> Iterator[Path]:

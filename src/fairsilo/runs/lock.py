@@ -17,6 +17,7 @@ LOCK, OWNER = (
     ".lock",
     ".owner",
 )  # the lock itself goes with its process, also by a kill; the second file says whose it is
+PATIENCE = 0.5  # seconds: whoever asks whether a folder is in use holds it for a moment
 
 
 @contextmanager
@@ -26,9 +27,9 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         FairsiloError: Another process holds it.
     """
-    lock = FileLock(folder / LOCK, timeout=0)
+    lock = FileLock(folder / LOCK, timeout=PATIENCE)
     try:
-        lock.acquire()
+        lock.acquire(poll_interval=0.02)
     except Timeout:
         raise FairsiloError(f"{folder} is in use by {_owner(folder)}; wait until that run ends, or stop it") from None
     try:

@@ -32,7 +32,7 @@ from fairsilo.data.groups import groups_of
 from fairsilo.data.synthetic import too_few
 from fairsilo.engine.base import Engine
 from fairsilo.engine.blueprint import Blueprint
-from fairsilo.engine.events import Callback, Event, Guarded, guarded, silent
+from fairsilo.engine.events import Callbacks, Event, Guarded, guarded, silent
 from fairsilo.engine.features import Shelf, keep_features
 from fairsilo.engine.grouping import Groups
 from fairsilo.engine.loop import History, Loop
@@ -99,7 +99,7 @@ def run(
     objects: Objects,
     *,
     out: Path | None = None,
-    listener: Callback = silent,
+    listener: Callbacks = silent,
     page: Page = no_page,
 ) -> Result:
     """Train a federation, evaluate it, write the run folder.
@@ -130,7 +130,7 @@ def run(
 
 
 def resume(
-    folder: Path, objects: Objects, *, trust: bool = False, listener: Callback = silent, page: Page = no_page
+    folder: Path, objects: Objects, *, trust: bool = False, listener: Callbacks = silent, page: Page = no_page
 ) -> Result:
     """Take a run up where it was left, and finish it to the same numbers.
 
@@ -307,12 +307,14 @@ def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guar
     }
     run_folder.write_json("run.json", {"status": "running", **facts, "seconds": earlier})
     write_sheet(folder, course.synthetic)
-    listener(Event("method", 0, experiment.train.rounds, text=method.name))
+    listener(Event("method", 0, experiment.train.rounds, text=method.name, folder=folder))
     for note in filter(None, (course.features, *course.warnings, *course.notes)):
         listener(Event("note", 0, experiment.train.rounds, text=note))
     try:
         history = loop.run()
     except BaseException as problem:
+        ended = "stopped" if isinstance(problem, Exception) else "interrupted"
+        listener(Event("over", loop.server.round, experiment.train.rounds, text=ended))
         facts["notes"] = [*course.notes, *listener.take_notes()]
         message = str(problem) if isinstance(problem, FairsiloError) else f"{type(problem).__name__}: {problem}"
         seconds = earlier + time.perf_counter() - begun
@@ -324,6 +326,7 @@ def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guar
     types = {silo.name: silo.domain for silo in roster.silos}
     found = {CLUSTERED: clustering_accuracy(clusters, types)} if clusters else {}
     summary = _write_summary(run_folder, experiment, history, plan, roster, found)
+    listener(Event("over", experiment.train.rounds, experiment.train.rounds, text="finished"))
     facts |= {**found, "notes": [*course.notes, *listener.take_notes()]}
     seconds = earlier + time.perf_counter() - begun
     run_folder.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
