@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -24,6 +24,9 @@ def predict(
     images: Annotated[list[Path], typer.Argument(help="image files, or folders of them")],
     silo: OfSilo = None,
     model: Which = "best",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="write a CSV file: path, class, probability of each class")
+    ] = None,
     as_json: AsJson = False,
     trust: Trust = False,
 ) -> None:
@@ -32,23 +35,27 @@ def predict(
     With FedAG's global model also: how much each silo's adapter counts in the answer.
     """
     _check_which(model)
+    from fairsilo.core.files import replacing
     from fairsilo.data.newcomer import read_images
+    from fairsilo.report.spreadsheet import csv_text
     from fairsilo.report.tables import predictions_table
+    from fairsilo.runs.predictions import flattened, predictions
     from fairsilo.runs.trained import Trained
 
     trained = Trained(folder, trust=trust)
     names, pixels = read_images(images, trained.size, trained.experiment.data.fit)
-    found = trained.predict(pixels, silo, model).tolist()
-    rows: list[dict[str, Any]] = [
-        {"image": name, "probabilities": dict(zip(trained.classes, p, strict=True))}
-        for name, p in zip(names, found, strict=True)
-    ]
-    attention = None if silo else trained.attention(pixels)
-    if attention is not None:
-        for row, weights in zip(rows, attention.tolist(), strict=True):
-            row["attention"] = dict(zip(trained.silos, weights, strict=True))
+    rows = predictions(trained, names, pixels, silo, model)
+    if out is not None:
+        lines = flattened(rows)
+        with replacing(out) as beside:
+            beside.write_text(csv_text(list(lines[0]), lines), encoding="utf-8")
     if as_json:
         show_json(rows)
+    elif out is not None:
+        say(f"{len(rows)} predictions: {out}")
+    elif "number" in rows[0]:
+        for row in rows:
+            say(f"{row['image']}: {row['number']:g}")
     else:
         show(predictions_table(rows))
 

@@ -52,7 +52,7 @@ def appended(embeddings: nn.Module, prompts: Tensor | None) -> Any:
         return _hooked(embeddings, None)
 
     def change(tokens: Tensor) -> Tensor:
-        more = prompts if prompts.dim() == 3 else prompts.expand(len(tokens), -1, -1)
+        more = prompts if prompts.dim() == 3 else prompts.expand(tokens.shape[0], -1, -1)
         return torch.cat([tokens, more], 1)
 
     return _hooked(embeddings, change)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fairsilo.core import streams
 from fairsilo.core.answers import EXCHANGE, SAVED, adapt_silo
+from fairsilo.core.arithmetic import EXACT
 from fairsilo.core.files import on_device
 from fairsilo.core.measuring import measure, output_of, read_measure, row_of, tallied
 from fairsilo.core.messages import MODEL, Message, Number, Reply, Request
 from fairsilo.core.method import Method
 from fairsilo.core.needs import parts_in
-from fairsilo.core.output import Output
+from fairsilo.core.output import Output, as_vectors
 from fairsilo.core.part import Part
 from fairsilo.core.roster import Roster
 from fairsilo.core.round import open_adaptation, open_evaluation, open_personalisation, open_round
@@ -34,6 +38,7 @@ from fairsilo.engine.silo_store import memory_of
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods.text import method as method_of
 from fairsilo.protocols import names_of
+from fairsilo.runs import exporting
 from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.seen import Seen, read_seen
 from fairsilo.runs.setup import Objects, as_method, plan_of, read_experiment, refuse_code
@@ -51,7 +56,8 @@ class Trained:
 
     Attributes:
         silos: The names of the silos that trained, in order.
-        classes: The names of the classes, in the order of the columns of `predict`.
+        classes: The names of the classes, in the order of the columns of `predict`; as an array `classes_`, which
+            scikit-learn's tools look for.
         shape: Of one sample.
         roster: Who took part: silos, domains and numbers of samples.
         experiment: The run's settings.
@@ -71,6 +77,10 @@ class Trained:
         >>> images = torch.rand(5, 1, 8, 8)
         >>> trained.predict(images).shape, trained.predict(images, silo="a").shape
         (torch.Size([5, 2]), torch.Size([5, 2]))
+        >>> trained.classes_[trained.predict_proba(images).argmax(1)].shape  # names of classes
+        (5,)
+        >>> sorted(path.name for path in trained.export("safetensors").folder.iterdir())
+        ['README.md', 'global.safetensors', 'model.json']
         >>> new = fairsilo.Split(torch.rand(20, 1, 8, 8), torch.arange(20) % 2)
         >>> [(row["domain"], row["model"], row["samples"]) for row in trained.evaluate({"clinic": new})]
         [('clinic', 'global', 20)]
@@ -119,6 +129,11 @@ class Trained:
     def size(self) -> int | None:
         """To which images are resized; None where they must have the size trained with already."""
         return self.shape[-1] if len(self.shape) == 3 and self.shape[-1] == self.shape[-2] else None
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The names of the classes, under the name that scikit-learn gives them."""
+        return np.array(self.classes)
 
     @cached_property
     def seen(self) -> Seen | None:
@@ -199,6 +214,24 @@ class Trained:
             held.load(request.message.tensors[MODEL])
         return held
 
+    def holding(self, silo: str | None, which: str) -> Silo:
+        """A silo without data that holds the global model, or that silo's own one: what answers in `predict`."""
+        return self._holding(nobody("images"), silo, which)
+
+    @property
+    def rounds_otherwise(self) -> bool:
+        """Whether the run computes otherwise than in float32 on a CPU."""
+        return self.plan.device != "cpu" or self.plan.arithmetic.precision != EXACT.precision
+
+    def on_cpu(self) -> Trained:
+        """The same models on the CPU in plain float32, in a network that nobody else holds."""
+        twin = copy.copy(self)
+        for kept in ("memories", "server"):  # made anew, on the CPU
+            twin.__dict__.pop(kept, None)
+        twin.plan = dataclasses.replace(self.plan, device="cpu", arithmetic=EXACT)
+        twin.model = twin.plan.flat()
+        return twin
+
     # ---------------------------------------------------------------------------------------------------------- answers
     def predict(self, images: Tensor, silo: str | None = None, which: str = "best") -> Tensor:
         """What the global model, or a silo's own one, says of images.
@@ -216,6 +249,58 @@ class Trained:
         """
         predicted = self.plan.task.predicted
         return torch.cat([predicted(output.prediction) for output in self._outputs(images, silo, which)]).cpu()
+
+    def predict_proba(self, images: Any, silo: str | None = None, which: str = "best") -> NDArray[Any]:
+        """Probabilities of classes as scikit-learn's classifiers give them; `predict` for arrays.
+
+        Args:
+            images: N x `shape`: an array, or a tensor.
+            silo: Whose own model predicts; the global one where left out.
+            which: A silo's `best` model by its validation data, or its `last`.
+
+        Returns:
+            N x classes, in the order of `classes_`.
+
+        Raises:
+            FairsiloError: The run's task is no classification of samples, or as for `predict`.
+        """
+        if not self.plan.task.classes or self.plan.task.output.per == "pixel":
+            raise FairsiloError(
+                f"predict_proba is for classes of samples, and the task is {self.roster.task}; use predict"
+            )
+        return self.predict(torch.as_tensor(images), silo, which).numpy()
+
+    def export(
+        self,
+        to: str,
+        out: str | Path | None = None,
+        silo: str | None = None,
+        all_silos: bool = False,
+        which: str = "best",
+    ) -> exporting.Exported:
+        """Write models for other programs, with a model card; each file is read back and compared with `predict`.
+
+        Args:
+            to: `onnx` (needs `pip install "fairsilo[onnx]"`), `pt2` (torch.export), `safetensors` (weights by name
+                with a description) or `hf` (the Hugging Face layout).
+            out: The folder; by default `exported/` and the format in the run folder. An earlier export is replaced.
+            silo: Whose own model is written; the global one where left out.
+            all_silos: Write the global model and each silo's own.
+            which: A silo's `best` model by its validation data, or its `last`.
+
+        Returns:
+            `folder`, `files` by model, the largest `difference` found, and `left_out`: models that there are none of.
+
+        Raises:
+            FairsiloError: There is no such model or format, the network cannot be written so, or a file does not
+                answer as the run does; nothing is written then.
+        """
+        return exporting.export(self, to, out, silo, all_silos, which)
+
+    def features(self, images: Tensor) -> Tensor | None:
+        """What the global model's head is given, a vector for each image; None where the network does not show it."""
+        found = [as_vectors(one.features) for one in self._outputs(images) if one.features is not None]
+        return torch.cat(found).cpu() if found else None
 
     def attention(self, images: Tensor) -> Tensor | None:
         """How much each silo's adapter counts in the joint answer of FedAG's global model.

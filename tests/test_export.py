@@ -1,0 +1,473 @@
+"""Models of a finished run for other programs: every format answers as the run does, or is not written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+import fairsilo
+import test_cli
+from fairsilo import FairsiloError
+from fairsilo.core.samples import SiloData, Split
+from fairsilo.data.federation import Federation
+from fairsilo.runs import export_formats, exporting
+from fairsilo.runs.exported import read_description, read_exported
+from fairsilo.runs.exporting import difference, replacing_folder
+from other_tasks import GROUNDS
+from tiny_backbones import write_clip
+
+call = test_cli.call
+FORMATS = ("onnx", "pt2", "safetensors", "hf")
+
+
+def split(count: int, seed: int, size: int = 8) -> Split:
+    stream = torch.Generator().manual_seed(seed)
+    return Split(
+        torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=stream), torch.arange(count) % 3
+    )
+
+
+def people(*names: str) -> Federation:
+    silos = tuple(
+        SiloData(name, f"of {name}", *(split(12, 3 * i + j) for j in range(3))) for i, name in enumerate(names)
+    )
+    unseen = SiloData("u", "elsewhere", *(split(9, 90 + j) for j in range(3)))
+    return Federation("toy", ("cat", "dog", "eel"), silos, (unseen,))
+
+
+def ran(folder: Path, method: str = "fedavg", federation: Federation | None = None, **settings: Any) -> Path:
+    train = {"rounds": 1, "epochs": 2, "batch_size": 6, "lr": 0.1}
+    federation = federation or people("a", "b/c")
+    engine = {"name": "sequential", **settings.pop("engine", {})}
+    fairsilo.run(federation=federation, method=method, train=train, engine=engine, out=folder, **settings)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """FedBN, whose silos' own models differ from the global one."""
+    return ran(tmp_path_factory.mktemp("export") / "run", "fedbn")
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return split(5, 77).inputs
+
+
+def asked(form: str, path: Path, samples: Tensor) -> Tensor:
+    """What a file says, by means of others than the exporter's."""
+    if form == "onnx":
+        import onnxruntime
+
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        return torch.from_numpy(session.run(None, {"samples": samples.numpy()})[0])
+    if form == "pt2":
+        return torch.export.load(path).module()(samples).detach()
+    return read_exported(path.parent)(samples)
+
+
+def printed(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the snippet of a card prints, run as it stands in the folder of the card."""
+    snippet = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    assert snippet is not None
+    monkeypatch.chdir(folder)
+    script = folder.with_suffix(".py")
+    script.write_text(snippet[1])
+    runpy.run_path(str(script))
+    script.unlink()
+    return capsys.readouterr().out
+
+
+# ------------------------------------------------------------------------------------------------------------- formats
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_file_answers_as_the_run_does_and_its_card_says_how_to_load_it(
+    form: str,
+    run: Path,
+    images: Tensor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    trained = fairsilo.load(run)
+    found = trained.export(form, tmp_path / form)
+    assert found.difference < 1e-5
+    assert found.left_out == ()
+    for batch in (images[:1], images):
+        torch.testing.assert_close(asked(form, found.files["global"], batch), trained.predict(batch))
+    assert not list(tmp_path.glob(".*"))  # what was written beside is gone
+    first = trained.predict(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))[0, 0].item()
+    assert re.search(rf"\[\[{first:.3f}", printed(found.folder, monkeypatch, capsys).replace(" ", ""))
+
+
+def test_silos_have_their_own_models(run: Path, images: Tensor, tmp_path: Path) -> None:
+    trained = fairsilo.load(run)
+    found = trained.export("safetensors", tmp_path / "all", all_silos=True)
+    assert list(found.files) == ["global", "a", "b/c"]
+    assert found.files["b/c"] == tmp_path / "all" / "silos" / "b%2Fc.safetensors"
+    for name, silo in (("global", None), ("a", "a"), ("b/c", "b/c")):
+        assert torch.equal(read_exported(found.folder, name)(images), trained.predict(images, silo))
+    assert not torch.equal(trained.predict(images, "a"), trained.predict(images))
+    last = trained.export("hf", tmp_path / "one", silo="a", which="last")
+    assert list(last.files) == ["a"]
+    assert torch.equal(asked("hf", last.files["a"], images), trained.predict(images, "a", "last"))
+
+
+def test_the_hugging_face_layout_has_a_folder_for_each_model(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = fairsilo.load(run).export("hf", tmp_path / "hf", all_silos=True)
+    files = {"README.md", "config.json", "model.safetensors"}
+    for place in ("global", "silos/a", "silos/b%2Fc"):
+        assert {path.name for path in (found.folder / place).iterdir()} == files
+    config = json.loads((found.folder / "global" / "config.json").read_text())
+    assert config["id2label"] == {"0": "cat", "1": "dog", "2": "eel"}
+    for place in (found.folder, found.folder / "silos" / "a"):
+        assert printed(place, monkeypatch, capsys).startswith("tensor([[")
+    single = fairsilo.load(run).export("hf", tmp_path / "one", silo="a")
+    assert {path.name for path in single.folder.iterdir()} == files
+
+
+def test_names_of_silos_stay_inside_the_folder(tmp_path: Path) -> None:
+    form = export_formats.format_of("hf")
+    for name, inside in (("..", "%2E%2E"), (".", "%2E"), ("a/../b", "a%2F..%2Fb"), ("global", "global")):
+        place = exporting._place(form, name, tmp_path, 2)
+        assert place.folder == tmp_path / "silos" / inside
+        assert place.name != "global"
+
+
+def test_the_description_says_what_goes_in_and_comes_out(run: Path, tmp_path: Path) -> None:
+    found = fairsilo.load(run).export("safetensors", tmp_path / "out")
+    about = json.loads((found.folder / "model.json").read_text())["fairsilo"]
+    assert about["classes"] == ["cat", "dog", "eel"]
+    assert about["input"] == {"name": "samples", "shape": ["batch", 3, 8, 8], "dtype": "uint8"}
+    pixels = about["models"]["global"]["normalisation"]
+    assert (pixels["mean"], pixels["std"], pixels["inside_the_model"]) == ([0.5], [0.5], True)
+
+
+@pytest.mark.parametrize(
+    "task", ["segment", *(pytest.param(task, marks=pytest.mark.slow) for task in ("regress", "next-character"))]
+)
+def test_other_tasks_and_networks_of_ones_own(task: str, tmp_path: Path) -> None:
+    ground = GROUNDS[task]
+    folder = tmp_path / "run"
+    ran(folder, federation=ground.federation(), model=ground.network, task={} if task != "regress" else {"scale": 2.0})
+    trained = fairsilo.load(folder, model=ground.network)
+    samples = ground.federation()["u"].test.inputs[:4]
+    expected = trained.predict(samples)
+    found = trained.export("pt2")
+    assert found.folder == folder / "exported" / "pt2"
+    torch.testing.assert_close(asked("pt2", found.files["global"], samples), expected)
+    weights = trained.export("safetensors").folder
+    assert torch.equal(read_exported(weights, model=ground.network)(samples), expected)
+    with pytest.raises(FairsiloError, match="with a model of its own; give it: model="):
+        read_exported(weights)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["onnx", "pt2", "hf"])
+def test_the_servers_own_network_is_exported_whole(form: str, tmp_path: Path, images: Tensor) -> None:
+    """FedAG: the adapters of all silos answer together; CLIP and its normalisation are in the file."""
+    clip = write_clip(tmp_path / "clip")
+    for place, name in enumerate("ab"):
+        for label in ("cat", "dog", "eel"):
+            (tmp_path / "made" / f"of {name}" / label).mkdir(parents=True)
+            for number, pixels in enumerate(split(2, place).inputs):
+                picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
+                picture.save(tmp_path / "made" / f"of {name}" / label / f"{number}.png")
+    how = f"fedag(backbone=clip:{clip}, server_lr=0.05, server_batch=6)"
+    folder = ran(
+        tmp_path / "run", how, people("a", "b"), model="small-cnn", data={"synthetic": f"folder:{tmp_path / 'made'}"}
+    )
+    trained = fairsilo.load(folder)
+    networks = {}
+    for silo in (None, "a"):
+        found = trained.export(form, tmp_path / "out", silo)
+        ((name, file),) = found.files.items()
+        torch.testing.assert_close(asked(form, file, images), trained.predict(images, silo), atol=1e-5, rtol=1e-5)
+        networks[name] = read_description(found.folder)["models"][name]["network"]
+        said = "a network of the server's own (AdapterBank)" in (found.folder / "README.md").read_text()
+        assert said == (silo is None)
+    assert networks == {"global": "server", "a": "silo"}
+
+
+def test_what_a_part_changes_of_images_is_in_the_file_or_refused(tmp_path: Path, images: Tensor) -> None:
+    """HarmoFL gives images the federation's amplitude, which is no weight of the network."""
+    trained = fairsilo.load(ran(tmp_path / "run", "harmofl"))
+    found = trained.export("pt2")
+    torch.testing.assert_close(asked("pt2", found.files["global"], images), trained.predict(images))
+    with pytest.raises(FairsiloError, match="amplitude-norm changes what the network sees by"):
+        trained.export("safetensors")
+    assert not (trained.folder / "exported" / "safetensors").exists()
+
+
+def test_a_method_without_a_global_model(tmp_path: Path) -> None:
+    trained = fairsilo.load(ran(tmp_path / "run", "local"))
+    with pytest.raises(FairsiloError, match="local has no global model; export with --silo or --all-silos"):
+        trained.export("safetensors")
+    found = trained.export("safetensors", all_silos=True)
+    assert (list(found.files), found.left_out) == (["a", "b/c"], ("global",))
+    assert "There is no model `global`: the method has no global model." in (found.folder / "README.md").read_text()
+
+
+def test_what_only_rounds_otherwise_is_told_in_the_card(tmp_path: Path, images: Tensor) -> None:
+    engine = {"channels_last": True, "convolutions": "matrices"}
+    trained = fairsilo.load(ran(tmp_path / "run", engine=engine))
+    found = trained.export("hf")
+    torch.testing.assert_close(asked("hf", found.files["global"], images), trained.predict(images), atol=1e-5, rtol=0)
+    assert "The files compute in float32" not in (found.folder / "README.md").read_text()
+
+
+# ----------------------------------------------------------------------------------------------------------- the check
+@pytest.mark.parametrize("form", ["pt2", "safetensors"])
+def test_a_file_that_answers_otherwise_is_not_kept(
+    form: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One weight of the network is changed behind the exporter's back, as a faulty converter would."""
+    original = exporting.taken_apart
+
+    def corrupted(held: Any) -> nn.Module:
+        module = original(held)
+        next(module.network.parameters()).data.view(-1)[0] += 0.5
+        return module
+
+    monkeypatch.setattr(exporting, "taken_apart", corrupted)
+    with pytest.raises(FairsiloError, match=f"the {form} file of global answers otherwise than the run on"):
+        fairsilo.load(run).export(form, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_for_one_size_of_batches_is_not_kept(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fixed(source: export_formats.Source) -> Any:
+        return torch.export.export(source.module, (source.samples,))
+
+    monkeypatch.setattr(export_formats, "traced", fixed)
+    with pytest.raises(FairsiloError, match="the pt2 file of global cannot be used on 1 samples"):
+        fairsilo.load(run).export("pt2", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_network_that_cannot_be_traced_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    trained = fairsilo.load(ran(tmp_path / "run", model=Peeking), model=Peeking)
+    with pytest.raises(FairsiloError, match="cannot be traced for batches of any size"):
+        trained.export("pt2", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_onnx_cannot_express_is_refused_in_a_sentence(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(*_: Any, **__: Any) -> None:
+        raise RuntimeError("no such operation: aten.odd\nand pages of advice")
+
+    monkeypatch.setattr(torch.onnx, "export", without)
+    with pytest.raises(FairsiloError, match=r"cannot express \(RuntimeError: no such operation: aten.odd\); --to pt2"):
+        fairsilo.load(run).export("onnx", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+class Peeking(nn.Module):
+    """A network whose path depends on the values of its inputs."""
+
+    def __init__(self, classes: int, channels: int) -> None:
+        super().__init__()
+        self.head = nn.Linear(64 * channels, classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(inputs.flatten(1)) * (2.0 if float(inputs.detach().mean()) > 0 else 1.0)
+
+
+def test_differences_are_seen_where_a_model_is_certain() -> None:
+    sure, wrong = torch.tensor([[30.0, 0.0, -5.0]]), torch.tensor([[30.0, 0.1, -5.0]])
+    gap, allowed = difference(wrong.softmax(1), sure.softmax(1))
+    assert (wrong.softmax(1) - sure.softmax(1)).abs().max() < 1e-6
+    assert gap > allowed
+    assert difference(sure.softmax(1), sure.softmax(1)) == (0.0, pytest.approx(1e-4))
+    assert difference(torch.tensor([0.002]), torch.tensor([0.0]), 15.0)[1] == pytest.approx(1.5e-3)
+    nothing = torch.tensor([float("nan")])
+    assert difference(nothing, torch.zeros(1))[0] == difference(torch.zeros(2), torch.zeros(1))[0] == float("inf")
+
+
+# ------------------------------------------------------------------------------------------------------------- folders
+def test_an_earlier_export_is_replaced_and_nothing_else(run: Path, tmp_path: Path) -> None:
+    trained, out = fairsilo.load(run), tmp_path / "out"
+    trained.export("safetensors", out, all_silos=True)
+    trained.export("hf", out)
+    assert sorted(path.name for path in out.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+    (out / "notes.txt").write_text("mine")
+    with pytest.raises(FairsiloError, match="holds other things than an earlier export; name another folder"):
+        trained.export("hf", out)
+    with pytest.raises(FairsiloError, match="holds other things than an earlier export"):
+        trained.export("hf", run)
+    with pytest.raises(FairsiloError, match="is a file; name a folder"):
+        trained.export("hf", out / "notes.txt")
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_a_folder_is_whole_or_as_it_was(tmp_path: Path) -> None:
+    folder = tmp_path / "one"
+    folder.mkdir()
+    (folder / "old").write_text("old")
+
+    def interrupted() -> None:
+        with replacing_folder(folder) as beside:
+            (beside / "new").write_text("new")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+    assert (folder / "old").exists()
+    with replacing_folder(folder) as beside:
+        (beside / "new").write_text("new")
+    assert [path.name for path in folder.iterdir()] == ["new"]
+    assert [path.name for path in tmp_path.iterdir()] == ["one"]
+
+
+# ------------------------------------------------------------------------------------------------------------ the card
+def test_the_card_tells_of_the_run(run: Path, tmp_path: Path) -> None:
+    found = fairsilo.load(run).export("safetensors", tmp_path / "out", all_silos=True)
+    text = (found.folder / "README.md").read_text()
+    summary = json.loads((run / "summary.json").read_text())
+    assert f"| {100 * summary['generalisation']['mean']:.1f} %" in text
+    assert f"| {100 * summary['personalisation']['mean']:.1f} %" in text
+    assert f"{100 * summary['fairness']['personal']['std_silos']:.1f} points around" in text
+    assert "| a | of a | 12 | 12 | 12 |" in text
+    assert "| u | elsewhere | 0 (unseen) | 0 | 9 |" in text
+    assert "Of these it sent its values and kept them: `features.1.weight`" in text
+    for line in ("## What was sent", "## Intended use and limits", "Exported on 20", "method: fedbn", "held_out:"):
+        assert line in text
+    assert "packed:" not in text  # places on somebody's machine
+
+
+def test_the_card_tells_of_groups_and_takes_names_as_they_are(tmp_path: Path) -> None:
+    def grouped(seed: int) -> Split:
+        images = split(24, seed)
+        return Split(images.inputs, images.targets, attributes={"sex": tuple("fm" * 12)})
+
+    silos = tuple(
+        SiloData(name, name, *(grouped(3 * i + j) for j in range(3))) for i, name in enumerate(("x|y", "<b>"))
+    )
+    trained = fairsilo.load(
+        ran(tmp_path / "run", "fedavg", Federation("toy", ("cat", "dog", "eel"), silos), evaluate={"groups": "sex"})
+    )
+    found = trained.export("safetensors", all_silos=True)
+    text = (found.folder / "README.md").read_text()
+    values = json.loads((tmp_path / "run" / "summary.json").read_text())["groups"]["sex"]["values"]
+    assert f"| f | {values['f']['samples']} | {100 * values['f']['global']:.1f} % |" in text
+    assert "Gap between the best and the worst group" in text
+    assert "| x\\|y | x\\|y | 24 |" in text
+    assert "<b>" not in text
+
+
+def test_the_card_says_that_the_first_answer_is_that_of_an_adapted_model(tmp_path: Path) -> None:
+    trained = fairsilo.load(ran(tmp_path / "run", "fedavg | tent"))
+    text = (trained.export("safetensors").folder / "README.md").read_text()
+    before = json.loads((tmp_path / "run" / "summary.json").read_text())["generalisation"]["unadapted"]
+    assert f"The files here hold the model as it is before that, which reached {100 * before:.1f} %" in text
+
+
+# --------------------------------------------------------------------------------------------------- the command line
+def test_the_command_writes_and_says_where(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    code, text, _ = call(capsys, "export", str(run), "--to", "safetensors", "--out", str(out), "--silo", "a")
+    assert code == 0
+    assert f"a: {out / 'silos' / 'a.safetensors'}" in text
+    code, text, _ = call(capsys, "export", str(run), "--to", "safetensors", "--out", str(out), "--json")
+    assert json.loads(text)["files"] == {"global": str(out / "global.safetensors")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["{run}", "--to", "onx"], "--to is 'onx'; did you mean 'onnx'?"),
+        (["{run}", "--to", "hf", "--silo", "z"], "has no silo 'z'"),
+        (["{run}", "--to", "hf", "--silo", "a", "--all-silos"], "leave one of them out"),
+        (["{run}", "--to", "hf", "--which", "worst"], "--which is 'worst'; it must be best or last"),
+        (["nowhere", "--to", "hf"], "nowhere is no run folder"),
+    ],
+)
+def test_wrong_input_is_refused_in_a_sentence(
+    arguments: list[str], sentence: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, problem = call(capsys, "export", *(one.format(run=run) for one in arguments))
+    assert code == 2
+    assert sentence in problem
+
+
+def test_a_missing_package_is_named_with_its_extra(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(export_formats, "find_spec", lambda name: None if name == "onnxscript" else object())
+    code, _, problem = call(capsys, "export", str(run), "--to", "onnx")
+    assert code == 2
+    assert problem.strip() == 'error: --to onnx needs onnxscript: pip install "fairsilo[onnx]"'
+
+
+def test_reading_what_is_no_export(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(FairsiloError, match="holds no model that `fairsilo export` wrote"):
+        read_exported(run)
+    folder = fairsilo.load(run).export("safetensors", tmp_path / "out", silo="a").folder
+    with pytest.raises(FairsiloError, match=r"has no model 'b'; known: a"):
+        read_exported(folder, "b")
+    about = json.loads((folder / "model.json").read_text())
+    about["fairsilo"]["plan"]["model"] = "somebody:network"
+    (folder / "model.json").write_text(json.dumps(about))
+    with pytest.raises(FairsiloError, match="names code that would be imported and run: somebody:network"):
+        read_exported(folder)
+    about["fairsilo"]["plan"]["model"] = "resnet-10"
+    (folder / "model.json").write_text(json.dumps(about))
+    with pytest.raises(FairsiloError, match="does not fit its network"):
+        read_exported(folder)
+
+
+# --------------------------------------------------------------------------------------------------------- predictions
+def test_predictions_as_arrays(run: Path, images: Tensor) -> None:
+    trained = fairsilo.load(run)
+    found = trained.predict_proba(images.numpy(), silo="a")
+    assert isinstance(found, np.ndarray)
+    assert np.array_equal(found, trained.predict(images, "a").numpy())
+    assert list(trained.classes_) == ["cat", "dog", "eel"]
+
+
+def test_predictions_as_a_table(run: Path, images: Tensor, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for number, pixels in enumerate(images):
+        Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(tmp_path / f"{number}.png")
+    out = tmp_path / "predictions.csv"
+    code, text, _ = call(capsys, "predict", str(run), str(tmp_path), "--out", str(out))
+    assert code == 0
+    assert text.strip() == f"5 predictions: {out}"
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    expected = fairsilo.load(run).predict(images)
+    for number, (row, shares) in enumerate(zip(rows, expected.tolist(), strict=True)):
+        assert row["path"] == str(tmp_path / f"{number}.png")
+        assert row["class"] == ("cat", "dog", "eel")[int(np.argmax(shares))]
+        assert [float(row[f"probability_{name}"]) for name in ("cat", "dog", "eel")] == pytest.approx(shares)
+
+
+@pytest.mark.parametrize("task", ["segment", "regress"])
+def test_predictions_of_other_tasks(task: str, tmp_path: Path) -> None:
+    from fairsilo.runs.predictions import flattened, predictions
+
+    ground = GROUNDS[task]
+    ran(tmp_path / "run", federation=ground.federation(), model=ground.network)
+    trained = fairsilo.load(tmp_path / "run", model=ground.network)
+    samples = ground.federation()["u"].test.inputs[:2]
+    with pytest.raises(FairsiloError, match=f"the task is {task}"):
+        trained.predict_proba(samples)
+    if task == "segment":
+        with pytest.raises(FairsiloError, match="predicts a class for every pixel"):
+            predictions(trained, ["x", "y"], samples, None, "best")
+    else:
+        rows = predictions(trained, ["x", "y"], samples, None, "best")
+        assert flattened(rows)[1] == {"path": "y", "number": pytest.approx(trained.predict(samples)[1].item())}
