@@ -140,13 +140,13 @@ def kind_of(run: Run) -> str:
     return "sample" if run.summary["ddof"] else "population"
 
 
-def document(title: str, body: str, footer: str) -> str:
+def document(title: str, body: str, footer: str, policy: str = POLICY, head: str = "") -> str:
     """A whole page with its style inside; the policy forbids scripts, and to load anything from elsewhere."""
     style = files("fairsilo.report").joinpath("page.css").read_text(encoding="utf-8")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
-        f"<title>{text(title)} – fairsilo</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        f"<title>{text(title)} – fairsilo</title>\n<style>\n{style}</style>\n{head}</head>\n<body>\n"
         f"<main>\n{body}</main>\n{footer}</body>\n</html>\n"
     )

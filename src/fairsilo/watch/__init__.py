@@ -1,0 +1,1 @@
+"""A local web page over run folders: it reads what they hold and knows no engine."""

@@ -1,0 +1,124 @@
+"""What each silo does now, and why it does not take part where it does not."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fairsilo.analysis.remaining import seconds_left
+from fairsilo.engine.now import ANSWERED, FAILED, WORKING
+from fairsilo.report.blocks import Run
+from fairsilo.runs.folder import NOW
+
+EXCLUDED = ("screened", "malformed", "not finite")  # kinds of failures where a silo answered, and the server said no
+DOING = {"train": "training", "evaluate": "evaluating", "adapt": "adapting", "personalise": "personalising"}
+
+
+@dataclass(frozen=True)
+class SiloState:
+    """A silo at this moment.
+
+    Attributes:
+        silo: Its name.
+        domain: Where its data are from.
+        unseen: Whether it does not train.
+        state: One or two words.
+        why: The reason, where it failed or is excluded.
+        bad: Whether somebody should look at it.
+        loss: Its training loss, this round's or the last one's.
+        weight: In the last aggregation.
+        gap: Validation loss of the global model minus that of its own.
+        failed: In how many rounds it failed so far.
+    """
+
+    silo: str
+    domain: str
+    unseen: bool
+    state: str
+    why: str
+    bad: bool
+    loss: float | None
+    weight: float | None
+    gap: float | None
+    failed: int
+
+
+def read_now(folder: Path) -> dict[str, Any]:
+    """Where the run is; empty where it does not say so."""
+    try:
+        found = json.loads((folder / NOW).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def silo_states(run: Run, now: Mapping[str, Any], running: bool) -> list[SiloState]:
+    """All silos of a run, those that train first."""
+    roster = run.info.get("roster") or {}
+    last = run.rounds[-1] if run.rounds else {}
+    gaps = {silo["silo"]: silo["gap"] for silo in run.summary["silos"]}
+    found = []
+    for kind in ("silos", "unseen"):
+        for one in roster.get(kind) or ():
+            name, unseen = str(one["name"]), kind == "unseen"
+            here = (now.get("silos") or {}).get(name, {})
+            state, why, bad = _state(run, last, here, name, unseen, running)
+            lost = {
+                record["round"]
+                for record in run.rounds
+                for failure in record.get("failures") or ()
+                if failure.get("silo") == name
+            }
+            found.append(
+                SiloState(
+                    name,
+                    str(one.get("domain", "")),
+                    unseen,
+                    state,
+                    why,
+                    bad,
+                    here.get("loss", (last.get("train_loss") or {}).get(name)),
+                    (last.get("weights") or {}).get(name),
+                    gaps.get(name),
+                    len(lost),
+                )
+            )
+    return found
+
+
+def _state(
+    run: Run, last: Mapping[str, Any], here: Mapping[str, Any], name: str, unseen: bool, running: bool
+) -> tuple[str, str, bool]:
+    """Words, the reason, and whether it is bad."""
+    doing, why = here.get("state"), str(here.get("why", ""))
+    if running and doing == WORKING:
+        exchange = str(here.get("exchange"))
+        return DOING.get(exchange, exchange), why, bool(why)
+    if why or doing == FAILED:  # in the round under way, or in the one that a run stopped in
+        return _word(why), why, True
+    if running and doing == ANSWERED:
+        return "waiting", "", False
+    before = [one for one in last.get("failures") or () if one.get("silo") == name]
+    if before:
+        why = f"{before[0].get('kind')}: {before[0].get('detail')}"
+        return f"{_word(why)} in round {last['round']}", why, True
+    if running:
+        out = not unseen and name not in last.get("participants", [name])
+        return ("sits out" if out else "waiting"), "", False
+    return ("finished" if run.info.get("status") == "finished" else "stopped"), "", False
+
+
+def _word(why: str) -> str:
+    return "excluded" if why.startswith(EXCLUDED) else "failed"
+
+
+def left(run: Run, now: Mapping[str, Any]) -> float | None:
+    """Seconds until the last round is complete."""
+    took = [float(record.get("seconds", 0.0)) for record in run.rounds]
+    spent = time.time() - float(now["began"]) if now.get("began") else 0.0
+    rounds = int(run.setting("train", "rounds", len(took)))
+    return seconds_left(took, rounds, int(run.setting("evaluate", "every", 1)), max(spent, 0.0))
