@@ -18,6 +18,7 @@ PUBLIC = (
     "resume",
     "compare",
     "tune",
+    "advise",
     "load",
     "method",
     "Trained",

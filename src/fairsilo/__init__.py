@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fairsilo.api import compare, load, resume, run, tune
+    from fairsilo.api import advise, compare, load, resume, run, tune
     from fairsilo.core.method import Method
     from fairsilo.core.output import Output
     from fairsilo.core.part import Part
@@ -29,6 +29,7 @@ _HOMES = {
     "compare": "fairsilo.api",
     "load": "fairsilo.api",
     "tune": "fairsilo.api",
+    "advise": "fairsilo.api",
     "method": "fairsilo.methods.text",
     "Part": "fairsilo.core.part",
     "Method": "fairsilo.core.method",
@@ -52,6 +53,7 @@ __all__ = [
     "SiloData",
     "Split",
     "Trained",
+    "advise",
     "compare",
     "load",
     "method",

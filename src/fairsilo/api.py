@@ -1,4 +1,4 @@
-"""What users call: run, resume, compare, tune, load. Data, method and engine are put together, the report written."""
+"""What users call: run, resume, compare, tune, advise, load. Puts data, method and engine together, writes pages."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from fairsilo import config
+from fairsilo.advice import pilots as piloting
+from fairsilo.advice.pilots import Advice
 from fairsilo.config import Experiment
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import ModelMaker
-from fairsilo.engine.events import Callback, silent
+from fairsilo.engine.events import Callback, Callbacks, silent
 from fairsilo.errors import FairsiloError
+from fairsilo.report.advice_page import write_advice
 from fairsilo.report.page import write_report
 from fairsilo.report.tuning_page import write_tuning
 from fairsilo.runs import compare as comparing
@@ -34,7 +37,7 @@ def run(
     experiment: Experiment | None = None,
     *,
     out: str | Path | None = None,
-    listener: Callback = silent,
+    listener: Callbacks = silent,
     method: str | Method | Part | None = None,
     model: str | ModelMaker | None = None,
     federation: Federation | None = None,
@@ -45,7 +48,7 @@ def run(
     Args:
         experiment: All settings at once; or give them by name.
         out: The run folder; by default one below `runs/`, named after method and data.
-        listener: A `Listener`, or any function of an `Event`.
+        listener: A `Listener`, or any function of an `Event`; or several of them in a list.
         method: A text such as `"fedprox(mu=0.1) | fedheal"`, a method or part of your own, or `"package:Part"`.
         model: The name of a network, `"package:function"`, or a function of (classes, channels) that returns a
             `torch.nn.Module`.
@@ -85,7 +88,7 @@ def run(
 
 def resume(
     folder: str | Path,
-    listener: Callback = silent,
+    listener: Callbacks = silent,
     *,
     method: Method | Part | None = None,
     model: ModelMaker | None = None,
@@ -96,7 +99,7 @@ def resume(
 
     Args:
         folder: The run folder.
-        listener: A `Listener`, or any function of an `Event`.
+        listener: A `Listener`, or any function of an `Event`; or several of them in a list.
         method: The method, where the run was given one of your own that has no name elsewhere.
         model: The function that makes the network, where the run was given one.
         federation: The silos, where the run was given them.
@@ -140,7 +143,7 @@ def compare(
     held_out: str | Sequence[str] | None = None,
     grid: Grid | None = None,
     out: str | Path | None = None,
-    listener: Callback = silent,
+    listener: Callbacks = silent,
     jobs: int = 1,
     cluster: str | None = None,
     planned: Callable[[Sequence[Cell]], object] | None = None,
@@ -159,8 +162,8 @@ def compare(
         held_out: Domains that are left out in turn, or `"all"`.
         grid: Rows and columns whose compositions are compared, in place of `methods`.
         out: The folder; cells that are finished there are not run again.
-        listener: A `Listener`, or any function of an `Event`; it hears of every run, or, of runs in other processes,
-            when each of them ends.
+        listener: As for `run`. It hears of every run, or, of runs in other processes, when each of them ends; trackers
+            follow these too.
         jobs: How many runs are made side by side, each in a process; their numbers are the same.
         cluster: The address of a Dask scheduler, `dask://HOST:PORT`, whose workers make the runs.
         planned: Called with all cells before the first of them runs.
@@ -268,6 +271,69 @@ def tune(
         list(methods), experiment, objects, options, held_out=held_out, out=folder, listener=listener
     )
     write_tuning(found.folder)
+    return found
+
+
+def advise(
+    methods: Sequence[str] = (),
+    *,
+    experiment: Experiment | None = None,
+    budget: float = 600.0,
+    goal: str = "all",
+    pilot_rounds: int | None = None,
+    seeds: int = 5,
+    jobs: int = 1,
+    out: str | Path | None = None,
+    listener: Callbacks = silent,
+    model: str | ModelMaker | None = None,
+    federation: Federation | None = None,
+    **settings: Any,
+) -> Advice:
+    """Find out which method suits a federation, by short pilots on its training data.
+
+    Neither a held-out domain nor the silos' test samples take part: in pilots a training domain plays the unseen one,
+    and a fifth of each silo's training samples the test data.
+
+    Args:
+        methods: Texts, tried beside FedAvg; by default a handful of different kinds.
+        experiment: The settings that all pilots have in common; or give them by name.
+        budget: Seconds. Methods take turns with one seed after the other until the time is up.
+        goal: `all`, or the one answer that counts: `generalise`, `personalise`, `fair`.
+        pilot_rounds: By default as many as the time allows, at most those of the settings.
+        seeds: At most so many.
+        jobs: How many pilots are made side by side, each in a process.
+        out: The folder; pilots that are finished there are not run again.
+        listener: As for `run`.
+        model: As for `run`.
+        federation: As for `run`.
+        **settings: As for `run`.
+
+    Returns:
+        What is `recommended`, the `verdict` with all comparisons, the `shift` between silos, and `costs`.
+
+    Raises:
+        FairsiloError: The time is too short, there is no other method to try, or as for `compare`.
+
+    Example:
+        >>> import fairsilo, tempfile, torch
+        >>> def split(count):
+        ...     return fairsilo.Split(torch.rand(count, 1, 8, 8), torch.arange(count) % 2)
+        >>> silos = tuple(fairsilo.SiloData(name, name, split(20), split(6), split(6)) for name in "ab")
+        >>> people = fairsilo.Federation("toy", ("no", "yes"), silos)
+        >>> found = fairsilo.advise(["fedprox"], federation=people, pilot_rounds=1, seeds=2, epochs=1,
+        ...                         out=tempfile.mkdtemp(), engine={"name": "sequential"})
+        >>> found.methods, found.seeds, round(found.shift.sizes)
+        (('fedavg', 'fedprox'), (0, 1), 1)
+    """
+    if experiment is None:
+        experiment = config.experiment({**settings, **({"model": model} if isinstance(model, str) else {})})
+    elif isinstance(model, str):
+        experiment = dataclasses.replace(experiment, model=model)
+    objects = Objects(federation, None if isinstance(model, str) else model)
+    options = piloting.Options(budget, goal, pilot_rounds, seeds, jobs)
+    folder = None if out is None else Path(out)
+    found = piloting.advise(list(methods), experiment, objects, options, out=folder, listener=listener)
+    write_advice(found.folder)
     return found
 
 

@@ -1,0 +1,284 @@
+"""`fairsilo advise`: federations with a known right answer, what may influence it, and what is measured beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fairsilo
+from fairsilo import FairsiloError, Federation, Output, SiloData, Split
+from fairsilo.advice.blind import SHARE, blind
+from fairsilo.advice.pilots import Options, fitting
+from fairsilo.advice.verdict import Verdict, verdict
+from fairsilo.analysis.shift import feature_distances, label_distances, proxy_a_distance, size_ratio
+from fairsilo.report.advice_page import sentences, shift_sentences
+from fairsilo.runs.folder import RunFolder
+from test_cli import call, here, packed  # noqa: F401 - fixtures
+
+FAST: dict[str, Any] = {"epochs": 2, "batch_size": 16, "lr": 0.05, "engine": {"name": "sequential"}}
+PATTERNS = torch.randn(3, 1, 6, 6, generator=torch.Generator().manual_seed(99))
+
+
+class Net(nn.Module):
+    def __init__(self, classes: int, channels: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(36 * channels, 16), nn.ReLU())
+        self.head = nn.Linear(16, classes)
+
+    def forward(self, images: Tensor) -> Output:
+        features = self.body(images)
+        return Output(self.head(features), features)
+
+
+def silo(name: str, count: int, seed: int, noise: float = 1.5, push: float = 0.0, turn: int = 0) -> SiloData:
+    """Patterns in noise. `push` moves all images towards the first class, `turn` renames the classes."""
+
+    def split(size: int, own: int) -> Split:
+        stream = torch.Generator().manual_seed(100 * seed + own)
+        targets = torch.arange(size) % 3
+        images = PATTERNS[targets] + noise * torch.randn(size, 1, 6, 6, generator=stream)
+        return Split(images + push * (PATTERNS[0] - PATTERNS.mean(0)), (targets + turn) % 3)
+
+    return SiloData(name, name, split(count, 0), split(30, 1), split(60, 2))
+
+
+def federation(*silos: SiloData) -> Federation:
+    return Federation("known", tuple("012"), silos)
+
+
+def advised(people: Federation, out: Path, methods: Sequence[str], **options: Any) -> fairsilo.api.Advice:  # type: ignore[name-defined]
+    return fairsilo.advise(
+        methods, federation=people, model=Net, out=out, **{"pilot_rounds": 4, "seeds": 3, **FAST, **options}
+    )
+
+
+# ------------------------------------------------------------------------------------------- a known right answer
+@pytest.mark.slow
+def test_where_silos_are_alike_fedavg_is_enough(tmp_path: Path) -> None:
+    people = federation(*(silo(name, 90, seed, noise=3.0) for seed, name in enumerate("abc")))
+    found = advised(people, tmp_path, ["local", "fedavg @ weighting=uniform", "ditto"])
+    assert (found.recommended, found.verdict.wins) == ("fedavg", ())
+    assert not found.verdict.personal
+    said = sentences(found.as_dict())
+    assert said[0].startswith("Take fedavg: no difference found that is sure")
+    assert max(found.shift.labels.values()) < 0.05
+    assert found.shift.sizes == 1.0
+
+
+@pytest.mark.slow
+def test_where_silos_name_things_otherwise_models_are_their_own(tmp_path: Path) -> None:
+    people = federation(silo("a", 90, 0, turn=1), silo("b", 90, 1), silo("c", 90, 2, turn=2))
+    found = advised(people, tmp_path, ["local", "fedavg @ weighting=uniform", "ditto"])
+    assert found.verdict.personal
+    assert found.verdict.own is not None
+    assert found.verdict.own.difference.mean > 0.2
+    answer = sentences(found.as_dict())[0]
+    assert "models of their own" in answer or "personalises better" in answer
+
+
+@pytest.mark.slow
+def test_where_one_domain_has_few_samples_fair_weights_are_found(tmp_path: Path) -> None:
+    people = federation(silo("a", 450, 0), silo("b", 450, 1), silo("c", 120, 2, push=1.5))
+    found = advised(people, tmp_path, ["fedavg @ weighting=uniform", "fedprox"], goal="fair", epochs=4, seeds=4)
+    assert found.recommended == "fedavg @ weighting=uniform"
+    assert "fairness" in found.verdict.wins
+    assert "is more even over silos than fedavg by" in sentences(found.as_dict())[0]
+    assert 3.7 < found.shift.sizes < 3.8
+    apart = found.shift.features
+    assert min(apart["a", "c"], apart["b", "c"]) > apart["a", "b"] + 0.3
+    assert "4 seeds" in " ".join(sentences(found.as_dict()))
+
+
+# ------------------------------------------------------------------------------------------- what may influence it
+def spoilt(people: Federation) -> Federation:
+    """Other test labels, and another held-out domain."""
+
+    def worse(one: SiloData) -> SiloData:
+        return dataclasses.replace(one, test=Split(one.test.take(torch.arange(len(one.test)))[0], one.test.targets * 0))
+
+    return dataclasses.replace(people, silos=tuple(map(worse, people.silos)), unseen=(silo("d", 9, 7, turn=1),))
+
+
+def test_neither_test_samples_nor_a_held_out_domain_influence_it(tmp_path: Path) -> None:
+    people = federation(*(silo(name, 30, seed) for seed, name in enumerate("abc")))
+    plain, other = (
+        advised(one, tmp_path / name, ["fedprox"], pilot_rounds=1, seeds=1)
+        for name, one in (("plain", people), ("other", spoilt(people)))
+    )
+    assert [cell["summary"] for cell in plain.cells] == [cell["summary"] for cell in other.cells]
+    assert plain.verdict == other.verdict
+    assert set(plain.domains) == {"-", "a", "b", "c"}
+
+
+def test_a_pilot_holds_out_a_domain_and_a_fifth_of_every_class() -> None:
+    people = federation(*(silo(name, 30, seed) for seed, name in enumerate("abc")))
+    found = blind(people, "b", seed=0)
+    assert (found.names, found.unseen_names) == (("a", "c"), ("b",))
+    for one in found.silos:
+        whole = people[one.name].train
+        counted = torch.bincount(one.test.targets, minlength=3)
+        assert counted.tolist() == [int(SHARE * 10)] * 3
+        together = torch.cat([part.take(torch.arange(len(part)))[0] for part in (one.train, one.test)])
+        assert sorted(together.flatten(1).sum(1).tolist()) == sorted(
+            whole.take(torch.arange(30))[0].flatten(1).sum(1).tolist()
+        )
+        assert one.validation is people[one.name].validation
+    assert len(found["b"].test) == 60  # its training and validation samples
+    assert len(found["b"].train) == 0
+    first, second = (set(blind(people, "-", seed)["a"].test.indices.tolist()) for seed in (0, 1))  # type: ignore[union-attr]
+    assert first != second
+
+
+# ------------------------------------------------------------------------------------------------------ the verdict
+def cells(**methods: Any) -> list[dict[str, Any]]:
+    """Three seeds of each method: generalisation, personalisation, spread, moved by seeds so that means stay."""
+    found = []
+    for place, (method, (outside, own, spread, about)) in enumerate(methods.items()):
+        for seed, moved in enumerate(np.roll([0.003, 0.0, -0.003], place)):
+            even = {"mean": 0.5, "std_silos": spread + moved, "worst_tenth": 0.1, "best_tenth": 0.9}
+            even["variance_silos"] = 0.01
+            summary = {
+                "about": about,
+                "generalisation": {"mean": outside and outside + moved},
+                "personalisation": {"mean": own + moved},
+                "fairness": {"global": even, "personal": even},
+            }
+            found.append({"method": method, "held_out": "-", "seed": seed, "summary": summary})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("goal", "best"), [("all", "good"), ("generalise", "far"), ("personalise", "good"), ("fair", "fedavg")]
+)
+def test_what_is_recommended_depends_on_what_counts(goal: str, best: str) -> None:
+    """`far` is best outside and worse at home, `good` is better in two answers and worse in none."""
+    some = cells(fedavg=(0.5, 0.6, 0.1, "global"), far=(0.9, 0.4, 0.1, "global"), good=(0.6, 0.8, 0.1, "global"))
+    found = verdict(["fedavg", "far", "good"], some, goal)
+    assert found.recommended == best
+    if goal == "all":
+        assert found.wins == ("generalisation", "personalisation")
+        assert found.loses == ()
+    assert verdict(["fedavg", "far", "good"], some, "all").compared["generalisation"]["far"].sure
+
+
+def test_less_is_better_for_an_error_and_for_a_spread() -> None:
+    some = cells(fedavg=(0.5, 0.6, 0.3, "global"), low=(0.4, 0.5, 0.1, "global"))
+    assert verdict(["fedavg", "low"], some, higher=False).wins == ("generalisation", "personalisation", "fairness")
+    assert verdict(["fedavg", "low"], some, higher=True).recommended == "fedavg"
+
+
+def test_a_method_without_a_shared_model_loses_outside() -> None:
+    some = cells(fedavg=(0.5, 0.4, 0.1, "global"), local=(None, 0.8, 0.1, "personal"))
+    found = verdict(["fedavg", "local"], some)
+    assert (found.recommended, found.personal) == ("fedavg", True)
+    assert found.others == {"personalisation": "local"}
+    assert verdict(["fedavg", "local"], some, "personalise").recommended == "local"
+
+
+def test_silos_that_are_better_off_alone_are_given_models_of_their_own() -> None:
+    """No difference to fedavg's own models is sure, but its shared one is far behind what silos reach alone."""
+    some = cells(
+        fedavg=(0.5, 0.8, 0.1, "global"), local=(None, 0.8, 0.1, "personal"), ditto=(0.5, 0.8005, 0.1, "personal")
+    )
+    found: Verdict = verdict(["fedavg", "local", "ditto"], some)
+    assert (found.recommended, found.wins, found.personal) == ("ditto", (), True)
+    assert verdict(["fedavg", "local", "ditto"], some, "generalise").recommended == "fedavg"
+    assert verdict(["fedavg", "local"], some).recommended == "fedavg"
+
+
+def test_an_unknown_goal_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FairsiloError, match="the goal is 'speed'; it must be one of all, generalise"):
+        advised(federation(silo("a", 30, 0), silo("b", 30, 1)), tmp_path / "x", ["fedprox"], goal="speed")
+    assert not (tmp_path / "x").exists()
+
+
+# ----------------------------------------------------------------------------------------------------- the time
+def test_pilots_fit_into_the_time() -> None:
+    domains = ("a", "b", "-")
+    assert fitting(Options(budget=1e6), 20, 4, domains, 1.0) == (20, domains)
+    rounds, chosen = fitting(Options(budget=600), 20, 4, domains, 1.0)
+    assert (rounds, chosen) == (10, domains)
+    rounds, chosen = fitting(Options(budget=120), 20, 4, domains, 1.0)
+    assert (rounds, chosen) == (3, ("a", "b"))
+    assert fitting(Options(budget=1, rounds=7), 20, 4, domains, 1.0) == (7, domains)
+    with pytest.raises(FairsiloError, match=r"10 s are too short: a round takes about 1\.0 s"):
+        fitting(Options(budget=10), 20, 4, domains, 1.0)
+
+
+def test_turns_end_with_the_time_and_the_same_call_goes_on(tmp_path: Path) -> None:
+    people = federation(silo("a", 30, 0), silo("b", 30, 1))
+    short = advised(people, tmp_path, ["fedprox"], pilot_rounds=1, seeds=4, budget=0.001)
+    assert short.seeds == (0,)
+    assert "fewer than three seeds" in " ".join(sentences(short.as_dict()))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("summary.json")}
+    assert len(before) == 2
+    again = advised(people, tmp_path, ["fedprox"], pilot_rounds=1, seeds=4, budget=0.001)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("summary.json")} == before
+    assert again.verdict == short.verdict
+    with pytest.raises(FairsiloError, match="holds advice on other questions"):
+        advised(people, tmp_path, ["scaffold"], pilot_rounds=1)
+
+
+def test_methods_that_cannot_be_run_here_are_named(tmp_path: Path) -> None:
+    people = federation(silo("a", 30, 0), silo("b", 30, 1))
+    found = advised(people, tmp_path, ["fedprox", "fedclip"], pilot_rounds=1, seeds=1)
+    assert found.methods == ("fedavg", "fedprox")
+    assert list(found.left_out) == ["fedclip"]
+    assert "Not tried: fedclip" in " ".join(sentences(found.as_dict()))
+
+
+# ------------------------------------------------------------------------------------------------------- the measures
+def test_distances_between_labels_and_sizes() -> None:
+    found = label_distances({"a": [5, 5, 0], "b": [5, 5, 0], "c": [0, 0, 7], "d": [5, 0, 5]})
+    assert (found["a", "b"], found["a", "c"], found["a", "d"]) == (0.0, 1.0, 0.5)
+    assert label_distances({"a": [0, 0], "b": [1, 0]}) == {}
+    assert size_ratio([10, 40, 20]) == 4.0
+
+
+def test_a_linear_rule_tells_apart_what_differs() -> None:
+    draw = np.random.default_rng(0)
+    same, alike, other = draw.normal(size=(80, 5)), draw.normal(size=(60, 5)), draw.normal(size=(80, 5)) + 3.0
+    assert proxy_a_distance(same, other) > 1.9  # type: ignore[operator]
+    assert proxy_a_distance(same, alike) < 0.5  # type: ignore[operator]
+    assert proxy_a_distance(same, other[:5]) is None
+    assert list(feature_distances({"a": same, "b": other, "c": other[:3]})) == [("a", "b")]
+
+
+# -------------------------------------------------------------------------------------------------------- the command
+def test_the_command_says_what_to_take_and_writes_a_page(
+    here: Path,  # noqa: F811
+    packed: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    quick = ["epochs=1", "batch_size=8", "engine.name=sequential", "--rounds", "1", "--seeds", "2", "-o", "a"]
+    code, out, err = call(capsys, "advise", "fedprox", f"data.packed={packed}", *quick)
+    assert code == 0, err
+    content = RunFolder(here / "a").read_json("advice.json")
+    assert f"Take {content['recommended']}" in out
+    assert "Sizes: the largest silo has" in out
+    page = (here / "a" / "advice.html").read_text()
+    assert f"<h1>Take {content['recommended']}</h1>" in page
+    assert "What is sent besides the model" in page
+    _, out, _ = call(capsys, "advise", "fedprox", f"data.packed={packed}", *quick, "--json")
+    assert {**json.loads(out), "seconds": 0} == {**content, "seconds": 0}
+    code, _, err = call(capsys, "advise", "fedprox", f"data.packed={packed}", "method=faa")
+    assert code == 2
+    assert "has no effect here; name the methods to try" in err
+
+
+def test_what_is_measured_is_told(tmp_path: Path) -> None:
+    people = federation(silo("a", 60, 0), silo("b", 30, 1, push=4.0))
+    found = advised(people, tmp_path, ["fedprox"], pilot_rounds=1, seeds=1).as_dict()
+    labels, sizes, features = shift_sentences(found)
+    assert "a and b 0 %" in labels
+    assert "2.0 times" in sizes
+    assert "between a and b" in features
+    assert found["costs"]["fedavg"]["bytes"] > 0
