@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from fairsilo import __version__
+from fairsilo.cli.advising import advise
 from fairsilo.cli.attending import site
 from fairsilo.cli.benching import bench
 from fairsilo.cli.checking import check
@@ -19,22 +20,24 @@ from fairsilo.cli.crossing import contest, crossings
 from fairsilo.cli.data import datasets
 from fairsilo.cli.demonstrating import demo
 from fairsilo.cli.drawing import figure
+from fairsilo.cli.exporting import export
 from fairsilo.cli.federating import federation
 from fairsilo.cli.indexing import index
 from fairsilo.cli.keeping import runs
 from fairsilo.cli.listing import methods, models, settings
+from fairsilo.cli.making import new
 from fairsilo.cli.output import complain, say
 from fairsilo.cli.reporting import report
 from fairsilo.cli.reproducing import reproduce
 from fairsilo.cli.running import resume, run
 from fairsilo.cli.tuning import tune
 from fairsilo.cli.using import evaluate, personalise, predict
+from fairsilo.cli.watching import watch
 from fairsilo.errors import FairsiloError, StoppedError, UnknownSettingError, file_problem
 
 app = typer.Typer(
     help="Cross-silo federated learning under domain shift: generalise, personalise, stay fair.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 COMMANDS = (
@@ -45,8 +48,10 @@ COMMANDS = (
     crossings,
     contest,
     tune,
+    advise,
     reproduce,
     report,
+    watch,
     methods,
     models,
     settings,
@@ -54,8 +59,10 @@ COMMANDS = (
     predict,
     evaluate,
     personalise,
+    export,
     figure,
     check,
+    new,
     bench,
 )
 for command in COMMANDS:
