@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # two test processes on two cores: oneDNN's kernels for ARM would each take both
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test rest test-all test-deploy mutants lint style bench docs setup clean
+.PHONY: demo test rest test-all test-deploy mutants lint style bench docs site setup clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -47,6 +47,11 @@ style: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+
+# the documentation as a site in build/site; a link that leads nowhere is an error
+site: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 docs: $(READY)
 	$(BIN)/python docs/generate.py

@@ -1,4 +1,4 @@
-"""Writes the pages about methods, models, data sets and settings and the README's table from the code."""
+"""Writes the pages about methods, models, data sets and settings from the code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ TASKS = Path("docs") / "tasks"
 SETTINGS = Path("docs") / "settings.md"
 LEDGER = Path("docs") / "reproduction.md"
 MODELS = Path("docs") / "models.md"
-README = Path("README.md")
 THREATS = Path("docs") / "threats.md"
 BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
 GENERATED = (
@@ -132,8 +131,7 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     pages |= {DATA / f"{name}.md": data_page(name, datasets.about(name)) for name in datasets.names()}
     pages |= {TASKS / f"{name}.md": task_page(name) for name in TASK_WORDS}
     pages |= {PAGES / "README.md": index(found), DATA / "README.md": data_index()}
-    marked = {README: readme_table(found), THREATS: threats_table()}
-    pages |= {page: with_table(page, (root / page).read_text(encoding="utf-8"), made) for page, made in marked.items()}
+    pages[THREATS] = with_table(THREATS, (root / THREATS).read_text(encoding="utf-8"), threats_table())
     return {**pages, MODELS: models_page(), SETTINGS: settings_page(), LEDGER: ledger()}
 
 
@@ -445,13 +443,6 @@ def with_table(page: Path, text: str, made: str) -> str:
     if not begin or not end:
         raise ValueError(f"{page} must hold {BEGIN} and {END} around the table of methods")
     return f"{before}{BEGIN}\n{made}\n{END}{after}"
-
-
-def readme_table(descriptions: Iterable[Mapping[str, Any]]) -> str:
-    rows = [
-        [f"[`{one['name']}`]({PAGES.as_posix()}/{one['name']}.md)", one["idea"], one["paper"]] for one in descriptions
-    ]
-    return table(["name", "idea", "paper"], rows)
 
 
 def threats_table() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import re
@@ -41,10 +42,23 @@ def test_the_committed_pages_are_what_the_generator_writes_now() -> None:
     assert not (stale := generate.stale()), f"{', '.join(stale)} differ from the catalogue; run `make docs`"
 
 
-def test_the_readme_lists_every_method() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    listed = readme.partition(generate.BEGIN)[2].partition(generate.END)[0]
-    assert re.findall(r"^\| \[`([^`]+)`\]\(docs/methods/\1\.md\) \|", listed, re.MULTILINE) == list(CATALOGUE)
+def test_the_index_lists_every_method() -> None:
+    index = (ROOT / "docs" / "methods" / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| \[`([^`]+)`\]\(\1\.md\) \|", index, re.MULTILINE) == list(CATALOGUE)
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"])
+def test_links_of_pages_outside_the_site_lead_somewhere(page: str) -> None:
+    """Those of docs/ are checked when the site is built."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        path, _, anchor = link.partition("#")
+        if "://" not in link and path:
+            assert (ROOT / page).parent.joinpath(path).exists(), link
+        if anchor and path.endswith(".md"):
+            there = (ROOT / page).parent.joinpath(path).read_text(encoding="utf-8")
+            named = re.findall(r"^#+ (.*)$", there, re.MULTILINE)
+            assert anchor in [re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in named], link
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
@@ -99,23 +113,22 @@ def test_the_command_of_a_page_is_understood(name: str) -> None:
 
 def test_writing_repairs_and_removes(tmp_path: Path) -> None:
     (tmp_path / "docs" / "methods").mkdir(parents=True)
-    for page in ("README.md", "docs/threats.md"):
-        (tmp_path / page).write_text(f"before\n{generate.BEGIN}\nold\n{generate.END}\nafter\n")
+    (tmp_path / generate.THREATS).write_text(f"before\n{generate.BEGIN}\nold\n{generate.END}\nafter\n")
     (tmp_path / "docs" / "methods" / "gone.md").write_text("a method that is no more\n")
     stale = generate.stale(tmp_path)
-    assert {"README.md", "docs/methods/gone.md", "docs/methods/fedavg.md", "docs/methods/README.md"} <= set(stale)
+    assert {"docs/threats.md", "docs/methods/gone.md", "docs/methods/fedavg.md", "docs/methods/README.md"} <= set(stale)
     generate.write(tmp_path)
     assert generate.stale(tmp_path) == []
     assert not (tmp_path / "docs" / "methods" / "gone.md").exists()
-    readme = (tmp_path / "README.md").read_text()
-    assert readme.startswith("before\n")
-    assert readme.endswith(f"{generate.END}\nafter\n")
-    assert "old" not in readme.splitlines()
+    page = (tmp_path / generate.THREATS).read_text()
+    assert page.startswith("before\n")
+    assert page.endswith(f"{generate.END}\nafter\n")
+    assert "old" not in page.splitlines()
 
 
-def test_a_readme_without_marks_is_refused() -> None:
+def test_a_page_without_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="must hold <!-- methods -->"):
-        generate.with_table(generate.README, "nothing here", "")
+        generate.with_table(generate.THREATS, "nothing here", "")
 
 
 def test_the_threat_model_has_a_row_for_each_method() -> None:
@@ -139,6 +152,24 @@ def test_values_are_written_as_they_are_given() -> None:
     written = [generate.written(value) for value in (1, True, False, None, 0.0001, 2.0, "auto")]
     assert written == ["1", "true", "false", "none", "0.0001", "2", "auto"]
     assert generate.table(["a"], [["x | y\nz"]]) == "| a |\n|---|\n| x \\| y z |"
+
+
+def test_sentences_of_the_troubleshooting_page_are_said_somewhere() -> None:
+    """What stands in capitals is the reader's; all else is as the sources have it."""
+    said = []
+    for path in (ROOT / "src" / "fairsilo").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                said.append(node.value)
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    for title in ("Settings and methods", "Data"):
+        rows = page.partition(f"## {title}\n")[2].partition("\n## ")[0].strip().splitlines()[2:]
+        assert rows
+        for row in rows:
+            sentence = row.split(" | ")[0].removeprefix("| ")
+            for piece in re.split(r"\b[A-Z]+\b", sentence):
+                words = piece.strip(" :;?=`")
+                assert any(words in one for one in said), f"{words!r} of {sentence!r} is said nowhere"
 
 
 # ------------------------------------------------------------------------------------------------------------ examples

@@ -232,7 +232,7 @@ def page(content: Content) -> str:
     )
     body = (
         top
-        + section("pilots", "What the pilots showed", figures(*drawn), paragraph(words), table(head, rows))
+        + section("pilots", "What the pilots showed", paragraph(words), figures(*drawn), table(head, rows))
         + section("shift", "How far the silos are apart", *map(paragraph, shift_sentences(content)))
         + section("sent", "What is sent besides the model", f'<ul class="notes">{sends}</ul>')
     )

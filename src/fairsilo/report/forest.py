@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fairsilo.report.charts import WIDTH, Scale, frame, nice_ticks, nothing, ruler, shorten, signed, text, usable
 
 LEFT, RIGHT, LINE = 150.0, 96.0, 20.0  # pixels for names, for numbers, and for each row
-NAME = 22  # letters of a name
+NAME = 19  # letters of a name
 
 
 @dataclass(frozen=True)
