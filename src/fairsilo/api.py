@@ -281,7 +281,7 @@ def advise(
     budget: float = 600.0,
     goal: str = "all",
     pilot_rounds: int | None = None,
-    seeds: int = 5,
+    seeds: int = 8,
     jobs: int = 1,
     out: str | Path | None = None,
     listener: Callbacks = silent,
@@ -292,7 +292,7 @@ def advise(
     """Find out which method suits a federation, by short pilots on its training data.
 
     Neither a held-out domain nor the silos' test samples take part: in pilots a training domain plays the unseen one,
-    and a fifth of each silo's training samples the test data.
+    and silos' validation samples the test data.
 
     Args:
         methods: Texts, tried beside FedAvg; by default a handful of different kinds.

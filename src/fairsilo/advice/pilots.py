@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from fairsilo import config
-from fairsilo.advice.blind import LEAST, blind, domains_of
+from fairsilo.advice.blind import LEAST, blind, content_of, domains_of
 from fairsilo.advice.measures import Shift, costs_of, shift_of
 from fairsilo.advice.verdict import LOCAL, Verdict, check_goal, verdict
 from fairsilo.config import DataSettings, Experiment
 from fairsilo.data.federation import Federation
 from fairsilo.engine.events import Callback, Callbacks, Event, guarded, silent
-from fairsilo.errors import FairsiloError
+from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.runs import compare as comparing
 from fairsilo.runs import running
 from fairsilo.runs.folder import RunFolder
@@ -30,8 +30,8 @@ PLAIN = "fedavg"
 TRIED = (PLAIN, LOCAL, "fedavg @ weighting=uniform", "afl", "fedsam", "elcfs", "faa", "ditto")
 RESULT = "advice.json"
 PLANNED = "asked.json"
-TURNS = 3  # with another seed each, for which there should be time
-SEEDS = 5  # turns at most
+TURNS = 5  # with another seed each, for which there should be time: with fewer hardly anything is sure
+SEEDS = 8  # turns at most
 DEARER = 1.6  # methods cost so many times FedAvg's time, roughly, for a first guess
 FEWEST = 3  # rounds of a pilot
 
@@ -68,7 +68,7 @@ class Advice:
         left_out: Methods that cannot be run here -> why.
         rounds: Of each pilot, and how many the settings ask for.
         domains: Which were held out in turn; `-`: none.
-        possible: Of how many such divisions.
+        skipped: Domains that could not be held out -> why; also those that there was no time for.
         seeds: Of the pilots.
         cells: The runs: method, held_out, seed, summary, folder.
         costs: Method -> seconds and bytes a round, and what it sends besides the model.
@@ -84,7 +84,7 @@ class Advice:
     left_out: Mapping[str, str]
     rounds: tuple[int, int]
     domains: tuple[str, ...]
-    possible: int
+    skipped: Mapping[str, str]
     seeds: tuple[int, ...]
     cells: tuple[dict[str, Any], ...]
     costs: Mapping[str, Mapping[str, Any]]
@@ -102,6 +102,11 @@ class _Plan:
     rounds: int
     domains: tuple[str, ...]
     methods: tuple[str, ...]
+
+    def keep(self, folder: Path, spent: float) -> None:
+        """How long pilots took so far: the same command later has no more time than the first."""
+        known = RunFolder(folder).read_json(PLANNED)
+        RunFolder(folder).write_json(PLANNED, {**known, "spent": round(spent, 1)})
 
 
 def advise(
@@ -123,49 +128,52 @@ def advise(
     names = tuple(dict.fromkeys((PLAIN, *(names or TRIED))))
     comparing.check_names(names, objects)
     people = dataclasses.replace(objects.federation or federation_of(base), unseen=())
+    if len(people.silos) < 2:
+        raise FairsiloError("there is a single silo that trains, so that there is nothing to choose between")
     folder = out or Path("runs") / slug(f"advice-{people.name}")
     base = _for_pilots(base, people)
-    usable, left_out = _usable(names, base, people, objects)
+    divisions, skipped = _divisions(base, people, objects)
+    if options.goal == "generalise" and divisions == ("-",):
+        raise FairsiloError(f"generalising cannot be judged: {'; '.join(skipped.values())}; choose another goal")
+    usable, left_out = _usable(names, base, people, divisions, objects)
     if len(usable) < 2:
         raise FairsiloError(f"nothing but {PLAIN} can be tried here: {'; '.join(left_out.values()) or 'name a method'}")
-    domains = _held_out(people)
     folder.mkdir(parents=True, exist_ok=True)
-    plan = _planned(folder, base, options, usable, domains, people, objects)
+    plan = _planned(folder, base, options, usable, divisions, people, objects)
+    skipped |= dict.fromkeys((one for one in divisions if one not in plan.domains and one != "-"), "no time was left")
+    pilots = _Pilots(plan, base, people, objects, options, folder, told)
+    earlier = float(RunFolder(folder).read_json(PLANNED).get("spent", 0.0))
     cells: list[dict[str, Any]] = []
     seeds: list[int] = []
-
-    def heard(event: Event) -> None:
-        if event.kind != "note":  # what a run notes is in its folder; there are many
-            told(event)
-
     for turn in range(options.seeds):
-        spent = time.monotonic() - begun
-        if turn and spent + spent / turn > options.budget:  # another turn would take as long as those before
+        seed, spent = base.seed + turn, earlier + time.monotonic() - begun
+        done = pilots.finished(seed)
+        if turn and not done and spent + spent / turn > options.budget:  # another would take as long as those before
             break
-        seed = base.seed + turn
-        said = (
-            f"turn {turn + 1}: {len(usable)} methods, {len(plan.domains)} divisions, {plan.rounds} rounds, seed {seed}"
-        )
-        told(Event("note", 0, plan.rounds, text=said))
-        for domain in plan.domains:
-            cells += _pilot(plan, dataclasses.replace(base, seed=seed), people, domain, objects, options, folder, heard)
+        cells += pilots.turn(turn + 1, seed)
         seeds.append(seed)
+        if not done:
+            plan.keep(folder, spent=earlier + time.monotonic() - begun)
+    methods = tuple(name for name in plan.methods if name not in pilots.failed)
+    if len(methods) < 2:
+        raise FairsiloError(f"no method but {PLAIN} came to an end: {'; '.join(pilots.failed.values())}")
+    cells = [cell for cell in cells if cell["method"] in methods]
     first = next(cell for cell in cells if cell["method"] == PLAIN)
     reported = RunFolder(folder / first["folder"]).read_json("run.json")["metric"]
-    found = verdict(plan.methods, cells, options.goal, bool(reported["higher_is_better"]))
+    found = verdict(methods, cells, options.goal, bool(reported["higher_is_better"]))
     advice = Advice(
         folder,
         found.recommended,
         found,
         shift_of(people, folder / first["folder"], objects.model),
-        plan.methods,
-        left_out,
+        methods,
+        {**left_out, **pilots.failed},
         (plan.rounds, base.train.rounds),
         plan.domains,
-        len(domains),
+        skipped,
         tuple(seeds),
         tuple(cells),
-        costs_of(plan.methods, cells, folder),
+        costs_of(methods, cells, folder),
         reported,
         time.monotonic() - begun,
     )
@@ -180,39 +188,47 @@ def _for_pilots(base: Experiment, people: Federation) -> Experiment:
     return dataclasses.replace(base, method=PLAIN, baseline=None, data=data, evaluate=evaluate)
 
 
-def _held_out(people: Federation) -> tuple[str, ...]:
-    """What is held out in turn: each domain that can play the unseen one, where three or more train, then nothing.
+def _divisions(base: Experiment, people: Federation, objects: Objects) -> tuple[tuple[str, ...], dict[str, str]]:
+    """What is held out in turn: each domain that can play the unseen one, where three or more train, then nothing; and
+    why others are not.
 
     The first come first where the time does not suffice for all: they answer all three questions.
     """
-    domains, found = domains_of(people), []
+    domains = domains_of(people)
     if len(domains) < LEAST:
-        return ("-",)
+        return ("-",), {" and ".join(domains): f"fewer than {LEAST} domains train"}
+    found, skipped = [], {}
     for domain in domains:
         try:
-            blind(people, domain, 0)
-        except FairsiloError:  # it alone has a class
-            continue
-        found.append(domain)
-    return (*found, "-")
+            _prepared(base, people, domain, objects)
+            found.append(domain)
+        except FairsiloError as problem:  # such as: it alone has a class
+            skipped[domain] = str(problem)
+    return (*found, "-"), skipped
+
+
+def _prepared(
+    base: Experiment, people: Federation, domain: str, objects: Objects
+) -> tuple[Federation, Experiment, Objects]:
+    given = dataclasses.replace(objects, federation=blind(people, domain, base.seed))
+    return *comparing.prepared(base, (PLAIN,), "-", None, given), given
 
 
 def _usable(
-    names: Sequence[str], base: Experiment, people: Federation, objects: Objects
+    names: Sequence[str], base: Experiment, people: Federation, divisions: Sequence[str], objects: Objects
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """The methods that can be run on these silos, and why others cannot."""
-    given = dataclasses.replace(objects, federation=blind(people, "-", 0))
-    federation, here = comparing.prepared(base, (PLAIN,), "-", None, given)
-    found, left_out = [], {}
-    for name in names:
-        try:
-            comparing.checked_row(here, name, federation, given)
-            found.append(name)
-        except FairsiloError as problem:
-            left_out[name] = str(problem)
+    """The methods that can be run in every division, and why others cannot."""
+    left_out: dict[str, str] = {}
+    for domain in divisions:
+        federation, here, given = _prepared(base, people, domain, objects)
+        for name in names:
+            try:
+                comparing.checked_row(here, name, federation, given)
+            except FairsiloError as problem:
+                left_out.setdefault(name, str(problem))
     if PLAIN in left_out:
         raise FairsiloError(left_out[PLAIN])
-    return tuple(found), left_out
+    return tuple(name for name in names if name not in left_out), left_out
 
 
 def _planned(
@@ -224,23 +240,37 @@ def _planned(
     people: Federation,
     objects: Objects,
 ) -> _Plan:
-    """How many rounds and which domains; kept, so that the same command goes on with the same pilots."""
+    """How many rounds and which domains; kept, so that the same command goes on with the same pilots.
+
+    What silos hold is part of the question: pilots of other data in this folder are no answer to it.
+    """
+    model = None if objects.model is None else f"{objects.model.__module__}:{objects.model.__qualname__}"
     asked = {
         "settings": config.as_dict(base),
         "methods": list(methods),
         "rounds": options.rounds,
-        "budget": options.budget,
+        "data": content_of(people),
+        "model": model,
     }
     asked = json.loads(json.dumps(asked))
     if (folder / PLANNED).exists():
         known = RunFolder(folder).read_json(PLANNED)
         if known["asked"] != asked:
-            raise FairsiloError(f"{folder} holds advice on other questions; choose another folder with --out")
+            raise FairsiloError(
+                f"{folder} holds advice on another question (other data, settings or methods); choose another folder "
+                "with --out"
+            )
         return _Plan(known["rounds"], tuple(known["domains"]), methods)
     each = 0.0 if options.rounds else _round_seconds(base, people, domains[0], objects)
     rounds, chosen = fitting(options, base.train.rounds, len(methods), domains, each)
     RunFolder(folder).write_json(PLANNED, {"asked": asked, "rounds": rounds, "domains": list(chosen)})
     return _Plan(rounds, chosen, methods)
+
+
+def _shortened(base: Experiment, rounds: int) -> Experiment:
+    """The same settings with so many rounds; a warm-up must leave one of them."""
+    train = dataclasses.replace(base.train, rounds=rounds, lr_warmup=min(base.train.lr_warmup, rounds - 1))
+    return dataclasses.replace(base, train=train)
 
 
 def fitting(
@@ -255,11 +285,12 @@ def fitting(
     """
     if options.rounds:
         return options.rounds, domains
+    at_once = min(options.jobs, methods)
     for count in range(len(domains), 0, -1):
-        possible = math.floor(options.budget * options.jobs / (TURNS * methods * count * DEARER * max(each, 1e-6)))
+        possible = math.floor(options.budget * at_once / (TURNS * methods * count * DEARER * max(each, 1e-6)))
         if possible >= min(FEWEST, rounds):
             return min(rounds, possible), domains[:count]
-    needed = TURNS * methods * DEARER * each * min(FEWEST, rounds) / options.jobs
+    needed = TURNS * methods * DEARER * each * min(FEWEST, rounds) / at_once
     raise FairsiloError(
         f"{options.budget:.0f} s are too short: a round takes about {each:.1f} s, and pilots of {methods} methods "
         f"{needed:.0f} s at least; give a longer budget or fewer methods"
@@ -274,28 +305,69 @@ def _round_seconds(base: Experiment, people: Federation, domain: str, objects: O
         if event.kind == "round":
             ends.append(time.perf_counter())
 
-    given = dataclasses.replace(objects, federation=blind(people, domain, 0))
-    two = dataclasses.replace(base, train=dataclasses.replace(base.train, rounds=2))
+    given = dataclasses.replace(objects, federation=blind(people, domain, base.seed))
     with tempfile.TemporaryDirectory() as folder:
-        running.run(two, given, out=Path(folder) / "timed", listener=note)
+        running.run(_shortened(base, 2), given, out=Path(folder) / "timed", listener=note)
     return ends[1] - ends[0]
 
 
-def _pilot(
-    plan: _Plan,
-    base: Experiment,
-    people: Federation,
-    domain: str,
-    objects: Objects,
-    options: Options,
-    folder: Path,
-    heard: Callback,
-) -> list[dict[str, Any]]:
-    """All methods with one domain held out and one seed; the folders of runs are below the advice's."""
-    given = dataclasses.replace(objects, federation=blind(people, domain, base.seed))
-    here = dataclasses.replace(base, train=dataclasses.replace(base.train, rounds=plan.rounds))
-    inside = slug("none" if domain == "-" else domain) + f"-seed{base.seed}"
-    found = comparing.compare(
-        plan.methods, here, given, seeds=[base.seed], out=folder / inside, listener=heard, jobs=options.jobs
-    )
-    return [{**cell, "folder": f"{inside}/{cell['folder']}"} for cell in found.cells]
+class _Pilots:
+    """Runs of all methods, division by division and seed by seed.
+
+    Attributes:
+        failed: Methods that came to no end, such as a model that is no longer finite -> why.
+    """
+
+    def __init__(
+        self,
+        plan: _Plan,
+        base: Experiment,
+        people: Federation,
+        objects: Objects,
+        options: Options,
+        folder: Path,
+        told: Callback,
+    ) -> None:
+        self.plan, self.base, self.people, self.objects = plan, base, people, objects
+        self.options, self.folder, self.told = options, folder, told
+        self.failed: dict[str, str] = {}
+
+    def finished(self, seed: int) -> bool:
+        """Whether all pilots with a seed were made before."""
+        return all((self._place(domain, seed) / "comparison.json").exists() for domain in self.plan.domains)
+
+    def turn(self, number: int, seed: int) -> list[dict[str, Any]]:
+        """All pilots with a seed."""
+        plan = self.plan
+        said = f"turn {number}: {len(plan.methods)} methods, {len(plan.domains)} divisions, {plan.rounds} rounds"
+        self.told(Event("note", 0, plan.rounds, text=f"{said}, seed {seed}"))
+        return [cell for domain in plan.domains for cell in self._pilot(domain, seed)]
+
+    def _place(self, domain: str, seed: int) -> Path:
+        return self.folder / (slug("none" if domain == "-" else domain) + f"-seed{seed}")
+
+    def _pilot(self, domain: str, seed: int) -> list[dict[str, Any]]:
+        methods = [name for name in self.plan.methods if name not in self.failed]
+        try:
+            return self._compared(methods, domain, seed)
+        except StoppedError:
+            pass
+        for name in methods[1:]:  # one of them: what is finished is not run again
+            try:
+                self._compared([PLAIN, name], domain, seed)
+            except StoppedError as problem:
+                self.failed[name] = str(problem)
+        return self._compared([name for name in methods if name not in self.failed], domain, seed)
+
+    def _compared(self, methods: Sequence[str], domain: str, seed: int) -> list[dict[str, Any]]:
+        given = dataclasses.replace(self.objects, federation=blind(self.people, domain, seed))
+        here = dataclasses.replace(_shortened(self.base, self.plan.rounds), seed=seed)
+        place = self._place(domain, seed)
+        found = comparing.compare(
+            methods, here, given, seeds=[seed], out=place, listener=self._heard, jobs=self.options.jobs
+        )
+        return [{**cell, "folder": f"{place.name}/{cell['folder']}"} for cell in found.cells]
+
+    def _heard(self, event: Event) -> None:
+        if event.kind != "note":  # what a run notes is in its folder; there are many
+            self.told(event)

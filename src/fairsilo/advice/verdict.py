@@ -1,17 +1,23 @@
-"""What pilots allow to say: which method to take, what it wins, and what no pilot told apart."""
+"""What pilots allow to say: which method to take, what it wins, and what no pilot told apart.
+
+Pilots of one seed share silos, initial weights and samples, whatever domain is held out, so that they are no
+independent looks. A difference is therefore averaged over the divisions of a seed first, and tested over seeds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from fairsilo.analysis.metrics import HEADLINES, headline, mean
-from fairsilo.analysis.paired import Cells, Compared, from_pairs, together
+from fairsilo.analysis.metrics import AT_HOME, HEADLINES, at_chance, headline, mean
+from fairsilo.analysis.paired import Cells, Compared, corrected, from_pairs
 from fairsilo.errors import FairsiloError
 
 GOALS = {"generalise": "generalisation", "personalise": "personalisation", "fair": "fairness"}
 LOCAL = "local"  # the method by which silos train alone
 Found = Mapping[str, Mapping[str, Compared]]
+Number = Callable[[Mapping[str, Any]], float | None]  # of a run's summary
 
 
 @dataclass(frozen=True)
@@ -23,18 +29,22 @@ class Verdict:
         wins: The answers, as the headlines are called, in which it is better for sure.
         loses: Those in which it is worse for sure, or which it has no number for where the plain one has.
         others: Answer -> the best of the methods that win it, where the recommended one does not.
-        compared: Answer -> method -> the paired difference to the plain one, corrected for all of them.
+        worse: Answer -> the methods that are worse for sure.
+        compared: Answer -> method -> the paired difference to the plain one, corrected for all that count.
+        counts: The answers that count.
         personal: Whether silos that train alone are better off at home, for sure, than with the plain method's shared
-            model. Then what they get from the others must be models of their own.
-        own: By how much silos' own models are better at home than the shared one, with the plain method.
-        alone: By how much models of silos alone are, where `local` was tried.
+            model, and own models of the recommended method are too. Then models of their own are the answer.
+        own: By how much the plain method's own models are better at home than its shared one; not corrected.
+        alone: By how much models of silos alone are, where `local` was tried; corrected with the others.
     """
 
     recommended: str
     wins: tuple[str, ...]
     loses: tuple[str, ...]
     others: Mapping[str, str]
+    worse: Mapping[str, tuple[str, ...]]
     compared: Found
+    counts: tuple[str, ...]
     personal: bool
     own: Compared | None
     alone: Compared | None
@@ -59,47 +69,111 @@ def verdict(methods: Sequence[str], cells: Cells, goal: str = "all", higher: boo
         goal: `all`, or the one answer that counts.
         higher: Whether more of the metric is better.
     """
-    found = together(methods, cells)
-    counts = HEADLINES if goal == "all" else (GOALS[goal],)
-    wins = {name: tuple(key for key in HEADLINES if _sure(found, key, name, higher) > 0) for name in methods[1:]}
-    loses = {name: _losses(found, cells, methods[0], name, higher) for name in methods[1:]}
+    first, others_ = methods[0], methods[1:]
+    counts = tuple(HEADLINES) if goal == "all" else (GOALS[goal],)
+    found, alone = _compared(methods, cells, counts)
+    signs = {name: {key: _sign(found.get(key, {}).get(name), key, higher) for key in HEADLINES} for name in others_}
+    wins = {name: tuple(key for key in HEADLINES if signs[name][key] > 0) for name in others_}
+    loses = {name: _losses(cells, first, name, signs[name], higher) for name in others_}
 
     def ahead(name: str) -> tuple[int, float]:
         won = [key for key in wins[name] if key in counts]
         return len(won), sum(abs(found[key][name].difference.mean) for key in won)
 
-    fit = [name for name in methods[1:] if ahead(name)[0] and not any(key in counts for key in loses[name])]
-    own, alone = at_home(cells, methods[0], methods[0]), at_home(cells, LOCAL, methods[0])
-    personal = alone is not None and alone.sure and (alone.difference.mean > 0) == higher
-    if not fit and personal and GOALS["personalise"] in counts:
-        own_models = [one for one in methods[1:] if _own_models(cells, one)]
-        fit = [methods[0], *(one for one in own_models if not any(key in counts for key in loses[one]))]
-        best = max(fit, key=lambda name: _mean_at_home(cells, name, higher))
-    else:
-        best = max(fit, key=ahead, default=methods[0])
-    rest = {
-        key: [name for name in methods[1:] if key in wins[name]] for key in HEADLINES if key not in wins.get(best, ())
-    }
-    others = {
-        key: max(names, key=lambda name: abs(found[key][name].difference.mean)) for key, names in rest.items() if names
-    }
-    return Verdict(best, wins.get(best, ()), loses.get(best, ()), others, found, personal, own, alone)
+    fit = [name for name in others_ if ahead(name)[0] and not any(key in counts for key in loses[name])]
+    best, personal = max(fit, key=ahead, default=first), False
+    if not fit and _sign(alone, AT_HOME, higher) > 0 and GOALS["personalise"] in counts:
+        about_own = [one for one in others_ if _about_own(cells, one) and not any(key in counts for key in loses[one])]
+        chosen = max((first, *about_own), key=lambda name: _mean_at_home(cells, name, higher))
+        personal = _sign(at_home(cells, chosen, first), AT_HOME, higher) > 0
+        best = chosen if personal else first
+    rest = {key: [name for name in others_ if key in wins[name]] for key in HEADLINES if key not in wins.get(best, ())}
+    return Verdict(
+        best,
+        wins.get(best, ()),
+        loses.get(best, ()),
+        {
+            key: max(names, key=lambda name: abs(found[key][name].difference.mean))
+            for key, names in rest.items()
+            if names
+        },
+        {key: tuple(name for name in others_ if signs[name][key] < 0) for key in HEADLINES},
+        found,
+        counts,
+        personal,
+        at_home(cells, first, first),
+        alone,
+    )
 
 
-def _sure(found: Found, key: str, name: str, higher: bool) -> int:
+def _compared(methods: Sequence[str], cells: Cells, counts: Sequence[str]) -> tuple[Found, Compared | None]:
+    """All comparisons with the first method, and silos alone with its shared model.
+
+    What counts is corrected together (Holm); so is what does not count.
+    """
+    looked: dict[tuple[str, str], Compared] = {}
+    for key in HEADLINES:
+        for name in methods[1:]:
+            one = over_seeds(cells, name, methods[0], _headline(key), even=key == "fairness")
+            if one is not None:
+                looked[key, name] = one
+    alone = at_home(cells, LOCAL, methods[0])
+    if alone is not None:
+        looked[AT_HOME, LOCAL] = alone
+    told: dict[str, dict[str, Compared]] = {}
+    for counting in (True, False):
+        family = [place for place in looked if (place[0] in (*counts, AT_HOME)) == counting]
+        for place, fixed in zip(family, corrected([looked[one].difference for one in family]), strict=True):
+            told.setdefault(place[0], {})[place[1]] = replace(looked[place], difference=fixed)
+    return {key: told[key] for key in HEADLINES if key in told}, told.get(AT_HOME, {}).get(LOCAL)
+
+
+def _headline(key: str) -> Number:
+    return lambda summary: headline(summary)[key]
+
+
+def over_seeds(
+    cells: Cells, method: str, first: str, number: Number, *, of_first: Number | None = None, even: bool = False
+) -> Compared | None:
+    """A method's number minus the first one's, averaged over the divisions of each seed; None where there is no pair.
+
+    Args:
+        cells: The runs.
+        method: The one that is compared.
+        first: With which.
+        number: What of a run's summary.
+        of_first: What of the first one's, where it is something else.
+        even: It is a spread, of which nothing is said where a run is at chance.
+    """
+    runs: dict[str, dict[tuple[int, str], Mapping[str, Any]]] = {}
+    for cell in cells:
+        runs.setdefault(cell["method"], {})[cell["seed"], cell["held_out"]] = cell["summary"]
+    mine, theirs = runs.get(method, {}), runs.get(first, {})
+    if even and any(at_chance(summary)["fairness"] for some in (mine, theirs) for summary in some.values()):
+        return None
+    by_seed: dict[int, list[float]] = {}
+    for (seed, domain), summary in mine.items():
+        value, other = number(summary), (of_first or number)(theirs[seed, domain]) if (seed, domain) in theirs else None
+        if value is not None and other is not None:
+            by_seed.setdefault(seed, []).append(value - other)
+    return from_pairs({"": [mean(some) for some in by_seed.values()]}) if by_seed else None
+
+
+def _sign(one: Compared | None, key: str, higher: bool) -> int:
     """1: better for sure, -1: worse for sure, 0: not told apart. Of a spread less is better."""
-    one = found.get(key, {}).get(name)
     if one is None or not one.sure:
         return 0
     good = one.difference.mean < 0 if key == "fairness" or not higher else one.difference.mean > 0
     return 1 if good else -1
 
 
-def _losses(found: Found, cells: Cells, first: str, name: str, higher: bool) -> tuple[str, ...]:
+def _losses(cells: Cells, first: str, name: str, signs: Mapping[str, int], higher: bool) -> tuple[str, ...]:
+    """Where a method is worse, or has no number; evenness that is paid for with a worse mean is no gain in fairness."""
+    paid = _sign(over_seeds(cells, name, first, _headline(AT_HOME)), AT_HOME, higher) < 0
     return tuple(
         key
         for key in HEADLINES
-        if _sure(found, key, name, higher) < 0 or (_has(cells, first, key) and not _has(cells, name, key))
+        if signs[key] < 0 or (key == "fairness" and paid) or (_has(cells, first, key) and not _has(cells, name, key))
     )
 
 
@@ -108,7 +182,7 @@ def _has(cells: Cells, name: str, key: str) -> bool:
     return any(headline(cell["summary"])[key] is not None for cell in cells if cell["method"] == name)
 
 
-def _own_models(cells: Cells, name: str) -> bool:
+def _about_own(cells: Cells, name: str) -> bool:
     """Whether a method's results are about silos' own models."""
     return any(cell["summary"]["about"] == "personal" for cell in cells if cell["method"] == name)
 
@@ -119,12 +193,11 @@ def _mean_at_home(cells: Cells, name: str, higher: bool) -> float:
 
 
 def at_home(cells: Cells, method: str, first: str) -> Compared | None:
-    """Silos' own models of a method minus the shared model of the first one, on silos' own data, run by run."""
-    runs = {(cell["method"], cell["held_out"], cell["seed"]): cell["summary"] for cell in cells}
-    pairs: dict[str, list[float]] = {}
-    for (name, domain, seed), summary in runs.items():
-        shared = runs.get((first, domain, seed), {}).get("fairness", {}).get("global", {}).get("mean")
-        own = headline(summary)["personalisation"]
-        if name == method and own is not None and shared is not None:
-            pairs.setdefault(domain, []).append(own - shared)
-    return from_pairs(pairs)
+    """Silos' own models of a method minus the shared model of the first one, on silos' own data."""
+    return over_seeds(
+        cells,
+        method,
+        first,
+        _headline("personalisation"),
+        of_first=lambda summary: summary["fairness"]["global"].get("mean"),
+    )

@@ -178,7 +178,7 @@ def corrected(found: Sequence[Difference]) -> list[Difference]:
 
 def holm(p: Sequence[float | None]) -> list[float | None]:
     """Holm's correction: all that are below a level hold together, but for a chance of at most that level."""
-    known = sorted((value, place) for place, value in enumerate(p) if value is not None)
+    known = sorted((value, place) for place, value in enumerate(p) if value is not None and math.isfinite(value))
     found: list[float | None] = [None] * len(p)
     reached = 0.0
     for rank, (value, place) in enumerate(known):

@@ -27,7 +27,7 @@ def advise(
     rounds: Annotated[
         int | None, typer.Option(min=1, help="of each pilot; by default as many as the time allows")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="at most so many")] = 5,
+    seeds: Annotated[int, typer.Option(min=1, help="at most so many")] = 8,
     jobs: Annotated[int, typer.Option(min=1, help="pilots side by side on this machine, each in a process")] = 1,
     out: OutFolder = None,
     as_json: AsJson = False,

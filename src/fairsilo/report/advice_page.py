@@ -33,6 +33,7 @@ from fairsilo.runs.folder import RunFolder
 
 PAGE = "advice.html"
 Content = Mapping[str, Any]  # as `Advice.as_dict` has it
+ENOUGH = 5  # seeds, below which a test of many comparisons hardly ever finds anything
 DOES = {"generalisation": "generalises", "personalisation": "personalises", "fairness": "is more even over silos"}
 
 
@@ -49,36 +50,41 @@ def write_advice(folder: Path) -> Path:
 @in_its_unit(_metric)
 def sentences(content: Content) -> list[str]:
     """What to take and why, in plain words; the first is the answer."""
-    found, plain = content["verdict"], content["methods"][0]
-    best = content["recommended"]
-    told_ = [_answer(content, best, plain)]
-    for key, name in found["others"].items():
-        told_.append(f"If that alone counts: {name} {_gain(content, key, name)}.")
-    told_ += [_own(found["own"], plain)] if found["own"] else []
-    told_ += [_alone(found)] if found["alone"] else []
-    told_ += _limits(content)
-    return told_
-
-
-def _answer(content: Content, best: str, plain: str) -> str:
     found = content["verdict"]
-    if best == plain and found["personal"]:
+    told_ = [_answer(content)]
+    told_ += [f"If that alone counts: {name} {_gain(content, key, name)}." for key, name in found["others"].items()]
+    told_ += [
+        f"Worse than {content['methods'][0]} for sure ({ANSWERS[key][0].lower()}): {listed(names)}."
+        for key, names in found["worse"].items()
+        if names
+    ]
+    told_ += [
+        _at_home(
+            content, f"silos' own models are {{}} {content['methods'][0]}'s shared one", found["own"], ", by itself"
+        )
+    ]
+    told_ += [_at_home(content, "models of silos that train alone are {} the shared one", found["alone"], "")]
+    return [*filter(None, told_), *_limits(content)]
+
+
+def _answer(content: Content) -> str:
+    found, plain, best = content["verdict"], content["methods"][0], content["recommended"]
+    won = [_gain(content, key, best) for key in found["wins"]]
+    if found["personal"]:
+        more = f" It also {'; it '.join(won)}." if won else ""
         return (
-            f"Take {plain}, and let silos use models of their own at home: alone they are better off there than with "
-            "its shared model. No method is better for sure."
+            f"Take {best}, and let silos use models of their own at home: alone they are better off there than with "
+            f"{plain}'s shared model, and no method is better for sure without being worse elsewhere.{more}"
         )
     if best == plain:
-        looked = sum(len(some) for some in found["compared"].values())
-        others = listed(content["methods"][1:])
-        return f"Take {plain}: no difference found that is sure, in {looked} comparisons with {others}."
-    won = [_gain(content, key, best) for key in found["wins"]]
-    if not won:
-        return (
-            f"Take {best}, which gives silos models of their own: alone they are better off at home than with "
-            f"{plain}'s shared model. Against {plain} itself no difference is sure."
-        )
-    worse = [DOES[key] for key in found["loses"]]
-    cost = f" It has no result, or a worse one, for: {listed(worse)}." if worse else ""
+        looked = sum(len(some) for key, some in found["compared"].items() if key in found["counts"])
+        if found["others"]:
+            return (
+                f"Take {plain}: no method is better for sure without being worse, for sure, in something that counts."
+            )
+        return f"Take {plain}: no difference found that speaks for another method, in {looked} comparisons."
+    worse = [ANSWERS[key][0].lower() for key in found["loses"]]
+    cost = f" It is worse, or has no result, where this is asked: {listed(worse)}." if worse else ""
     return f"Take {best}: it {'; it '.join(won)}.{cost}"
 
 
@@ -90,48 +96,43 @@ def _gain(content: Content, key: str, name: str) -> str:
     return f"{DOES[key]}{better} than {content['methods'][0]} by {much} {unit().points}"
 
 
-def _judged(one: Mapping[str, Any]) -> str:
-    p = one["difference"]["p"]
-    return "sure" if p is not None and p < SURE else "not sure"
-
-
-def _amount(one: Mapping[str, Any]) -> str:
-    mean, margin = one["difference"]["mean"], one["difference"]["margin"]
-    return points(abs(mean)) + (f" ± {points(margin)}" if margin is not None else "") + f" {unit().points}"
-
-
-def _own(own: Mapping[str, Any], plain: str) -> str:
-    ahead = (own["difference"]["mean"] > 0) == unit().higher
-    which = "better" if ahead else "worse"
-    return f"At home silos' own models are {which} than {plain}'s shared one by {_amount(own)} ({_judged(own)})."
-
-
-def _alone(found: Mapping[str, Any]) -> str:
-    one = found["alone"]
-    ahead = (one["difference"]["mean"] > 0) == unit().higher
-    which = "better" if ahead else "worse"
-    return (
-        f"Silos that train alone are {which} off at home than with the shared model by {_amount(one)} ({_judged(one)})."
-    )
+def _at_home(content: Content, words: str, one: Mapping[str, Any] | None, how: str) -> str:
+    """By how much one kind of model is ahead on silos' own data."""
+    if one is None:
+        return ""
+    mean, margin, p = (one["difference"][key] for key in ("mean", "margin", "p"))
+    if points(abs(mean)) == points(0.0):
+        return f"At home {words.format('as good as')}."
+    ahead = (mean > 0) == content["metric"]["higher_is_better"]
+    much = points(abs(mean)) + (f" ± {points(margin)}" if margin is not None else "")
+    sure = f"sure{how}" if p is not None and p < SURE else "not sure"
+    return f"At home {words.format('better than' if ahead else 'worse than')} by {much} {unit().points} ({sure})."
 
 
 def _limits(content: Content) -> list[str]:
     """What stands behind the answer, and what it does not say."""
     (done, asked), domains = content["rounds"], [one for one in content["domains"] if one != "-"]
     runs = f"{len(content['cells'])} pilots of {done} rounds"
-    short = (
-        f" in place of your {asked}: methods that need longer to show what they can may be judged too early"
-        if done < asked
-        else ""
-    )
-    held = f"{listed(domains)} held out in turn" if domains else "no domain held out, as fewer than three train"
-    missing = content["possible"] - len(content["domains"])
-    held += f"; the time did not suffice for {missing} more divisions" if missing else ""
-    told_ = [f"It rests on {runs}{short}; {len(content['seeds'])} seeds, {held}; test data took no part."]
-    if len(content["seeds"]) < 3:
-        told_.append("With fewer than three seeds little can be sure: a longer --budget makes room for more.")
-    told_ += [f"Not tried: {name} ({why})." for name, why in content["left_out"].items()]
-    return told_
+    early = ": methods that need longer to show what they can may be judged too early"
+    short = f" in place of your {asked}{early}" if done < asked else ""
+    held = f"{listed(domains)} held out in turn" if domains else "no domain held out"
+    seeds = len(content["seeds"])
+    told_ = [
+        f"It rests on {runs}{short}; {seeds} seeds, {held}; test data took no part. Sure means: over other seeds, on "
+        "these samples, in less than one of twenty cases by chance, corrected for all comparisons that count."
+    ]
+    if seeds < ENOUGH:
+        told_.append(f"With fewer than {ENOUGH} seeds little can be sure: a longer --budget makes room for more.")
+    for key in content["verdict"]["counts"]:
+        if not content["verdict"]["compared"].get(key):
+            why = (
+                "no domain was held out"
+                if key == "generalisation" and not domains
+                else "runs are at chance, or without a number"
+            )
+            told_.append(f"Not compared: {ANSWERS[key][0].lower()} ({why}).")
+    told_ += [f"Not held out: {name} ({why})." for name, why in content["skipped"].items()]
+    return told_ + [f"Not tried: {name} ({why})." for name, why in content["left_out"].items()]
 
 
 @in_its_unit(_metric)
@@ -166,8 +167,10 @@ def _rows(content: Content) -> list[tuple[str, list[list[str]]]]:
         for key in HEADLINES:
             one = row[key]
             shown = ["–" if one["mean"] is None else points(one["mean"])]
-            if name != plain and one["difference"] is not None:
-                shown.append(told(Effect(name, scaled(one["difference"]), scaled(one["margin"])), decimals()))
+            other = content["verdict"]["compared"].get(key, {}).get(name)
+            if other is not None:
+                mean, margin = (scaled(other["difference"][part]) for part in ("mean", "margin"))
+                shown.append(told(Effect(name, mean, margin), decimals()))
             values.append(shown)
         for key, form in (("seconds", duration), ("bytes", size)):
             spent, usual = costs[name][key], costs[plain][key]
@@ -227,8 +230,7 @@ def page(content: Content) -> str:
         for name, one in content["costs"].items()
     )
     words = (
-        f"{unit().word.capitalize()}; beneath: the paired difference to {content['methods'][0]} ± 95 %. A "
-        "difference is sure where chance gives it in less than one of twenty cases, corrected for all of them (Holm)."
+        f"{unit().word.capitalize()}; beneath: the difference to {content['methods'][0]}, paired by seed and division."
     )
     body = (
         top
