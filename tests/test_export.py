@@ -6,6 +6,9 @@ import csv
 import json
 import re
 import runpy
+from contextlib import chdir, redirect_stdout
+from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -21,35 +24,33 @@ from fairsilo import FairsiloError
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.data.federation import Federation
 from fairsilo.runs import export_formats, exporting
-from fairsilo.runs.exported import read_description, read_exported
+from fairsilo.runs.exported import read_description, read_exported, taken_apart
 from fairsilo.runs.exporting import difference, replacing_folder
+from fairsilo.runs.model_card import shortened
 from other_tasks import GROUNDS
 from tiny_backbones import write_clip
 
-call = test_cli.call
+call, SLOW = test_cli.call, pytest.mark.slow
 FORMATS = ("onnx", "pt2", "safetensors", "hf")
+HERE = (str(Path(__file__).parents[1]), "site-packages", "other_tasks")  # what no file may tell of this machine
 
 
-def split(count: int, seed: int, size: int = 8) -> Split:
+def split(count: int, seed: int) -> Split:
     stream = torch.Generator().manual_seed(seed)
-    return Split(
-        torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=stream), torch.arange(count) % 3
-    )
+    return Split(torch.randint(0, 256, (count, 3, 8, 8), generator=stream).to(torch.uint8), torch.arange(count) % 3)
 
 
 def people(*names: str) -> Federation:
-    silos = tuple(
-        SiloData(name, f"of {name}", *(split(12, 3 * i + j) for j in range(3))) for i, name in enumerate(names)
-    )
+    silos = [SiloData(name, f"of {name}", *(split(12, 3 * i + j) for j in range(3))) for i, name in enumerate(names)]
     unseen = SiloData("u", "elsewhere", *(split(9, 90 + j) for j in range(3)))
-    return Federation("toy", ("cat", "dog", "eel"), silos, (unseen,))
+    return Federation("toy", ("cat", "dog", "eel"), tuple(silos), (unseen,))
 
 
 def ran(folder: Path, method: str = "fedavg", federation: Federation | None = None, **settings: Any) -> Path:
-    train = {"rounds": 1, "epochs": 2, "batch_size": 6, "lr": 0.1}
-    federation = federation or people("a", "b/c")
+    train = {"rounds": settings.pop("rounds", 1), "epochs": 2, "batch_size": 6, "lr": 0.1}
     engine = {"name": "sequential", **settings.pop("engine", {})}
-    fairsilo.run(federation=federation, method=method, train=train, engine=engine, out=folder, **settings)
+    given = federation or people("a", "b/c")
+    fairsilo.run(federation=given, method=method, train=train, engine=engine, out=folder, **settings)
     return folder
 
 
@@ -67,46 +68,48 @@ def images() -> Tensor:
 def asked(form: str, path: Path, samples: Tensor) -> Tensor:
     """What a file says, by means of others than the exporter's."""
     if form == "onnx":
-        import onnxruntime
-
-        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        session = import_module("onnxruntime").InferenceSession(str(path), providers=["CPUExecutionProvider"])
         return torch.from_numpy(session.run(None, {"samples": samples.numpy()})[0])
     if form == "pt2":
         return torch.export.load(path).module()(samples).detach()
     return read_exported(path.parent)(samples)
 
 
-def printed(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+def drawn(pixels: Tensor, path: Path) -> None:
+    Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(path)
+
+
+def told(folder: Path, *texts: str) -> list[str]:
+    """Which of these texts stand in the files of an export."""
+    found = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    return [text for text in texts if text.encode() in found]
+
+
+def printed(folder: Path) -> str:
     """What the snippet of a card prints, run as it stands in the folder of the card."""
-    snippet = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
-    assert snippet is not None
-    monkeypatch.chdir(folder)
+    (snippet,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
     script = folder.with_suffix(".py")
-    script.write_text(snippet[1])
-    runpy.run_path(str(script))
+    script.write_text(snippet)
+    with chdir(folder), redirect_stdout(StringIO()) as out:
+        runpy.run_path(str(script))
     script.unlink()
-    return capsys.readouterr().out
+    return out.getvalue()
 
 
 # ------------------------------------------------------------------------------------------------------------- formats
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_file_answers_as_the_run_does_and_its_card_says_how_to_load_it(
-    form: str,
-    run: Path,
-    images: Tensor,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    form: str, run: Path, images: Tensor, tmp_path: Path
 ) -> None:
     trained = fairsilo.load(run)
     found = trained.export(form, tmp_path / form)
-    assert found.difference < 1e-5
-    assert found.left_out == ()
+    assert (found.difference < 1e-5, found.left_out) == (True, ())
     for batch in (images[:1], images):
         torch.testing.assert_close(asked(form, found.files["global"], batch), trained.predict(batch))
     assert not list(tmp_path.glob(".*"))  # what was written beside is gone
+    assert told(found.folder, *HERE, str(run)) == []
     first = trained.predict(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))[0, 0].item()
-    assert re.search(rf"\[\[{first:.3f}", printed(found.folder, monkeypatch, capsys).replace(" ", ""))
+    assert re.search(rf"\[\[{first:.3f}", printed(found.folder).replace(" ", ""))
 
 
 def test_silos_have_their_own_models(run: Path, images: Tensor, tmp_path: Path) -> None:
@@ -122,9 +125,7 @@ def test_silos_have_their_own_models(run: Path, images: Tensor, tmp_path: Path) 
     assert torch.equal(asked("hf", last.files["a"], images), trained.predict(images, "a", "last"))
 
 
-def test_the_hugging_face_layout_has_a_folder_for_each_model(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_hugging_face_layout_has_a_folder_for_each_model(run: Path, tmp_path: Path) -> None:
     found = fairsilo.load(run).export("hf", tmp_path / "hf", all_silos=True)
     files = {"README.md", "config.json", "model.safetensors"}
     for place in ("global", "silos/a", "silos/b%2Fc"):
@@ -132,7 +133,7 @@ def test_the_hugging_face_layout_has_a_folder_for_each_model(
     config = json.loads((found.folder / "global" / "config.json").read_text())
     assert config["id2label"] == {"0": "cat", "1": "dog", "2": "eel"}
     for place in (found.folder, found.folder / "silos" / "a"):
-        assert printed(place, monkeypatch, capsys).startswith("tensor([[")
+        assert printed(place).startswith("tensor([[")
     single = fairsilo.load(run).export("hf", tmp_path / "one", silo="a")
     assert {path.name for path in single.folder.iterdir()} == files
 
@@ -141,25 +142,12 @@ def test_names_of_silos_stay_inside_the_folder(tmp_path: Path) -> None:
     form = export_formats.format_of("hf")
     for name, inside in (("..", "%2E%2E"), (".", "%2E"), ("a/../b", "a%2F..%2Fb"), ("global", "global")):
         place = exporting._place(form, name, tmp_path, 2)
-        assert place.folder == tmp_path / "silos" / inside
-        assert place.name != "global"
+        assert (place.folder, place.name == "global") == (tmp_path / "silos" / inside, False)
 
 
-def test_the_description_says_what_goes_in_and_comes_out(run: Path, tmp_path: Path) -> None:
-    found = fairsilo.load(run).export("safetensors", tmp_path / "out")
-    about = json.loads((found.folder / "model.json").read_text())["fairsilo"]
-    assert about["classes"] == ["cat", "dog", "eel"]
-    assert about["input"] == {"name": "samples", "shape": ["batch", 3, 8, 8], "dtype": "uint8"}
-    pixels = about["models"]["global"]["normalisation"]
-    assert (pixels["mean"], pixels["std"], pixels["inside_the_model"]) == ([0.5], [0.5], True)
-
-
-@pytest.mark.parametrize(
-    "task", ["segment", *(pytest.param(task, marks=pytest.mark.slow) for task in ("regress", "next-character"))]
-)
+@pytest.mark.parametrize("task", ["segment", *(pytest.param(one, marks=SLOW) for one in ("regress", "next-character"))])
 def test_other_tasks_and_networks_of_ones_own(task: str, tmp_path: Path) -> None:
-    ground = GROUNDS[task]
-    folder = tmp_path / "run"
+    ground, folder = GROUNDS[task], tmp_path / "run"
     ran(folder, federation=ground.federation(), model=ground.network, task={} if task != "regress" else {"scale": 2.0})
     trained = fairsilo.load(folder, model=ground.network)
     samples = ground.federation()["u"].test.inputs[:4]
@@ -167,13 +155,14 @@ def test_other_tasks_and_networks_of_ones_own(task: str, tmp_path: Path) -> None
     found = trained.export("pt2")
     assert found.folder == folder / "exported" / "pt2"
     torch.testing.assert_close(asked("pt2", found.files["global"], samples), expected)
+    assert told(found.folder, *HERE, str(folder)) == []
     weights = trained.export("safetensors").folder
     assert torch.equal(read_exported(weights, model=ground.network)(samples), expected)
     with pytest.raises(FairsiloError, match="with a model of its own; give it: model="):
         read_exported(weights)
 
 
-@pytest.mark.slow
+@SLOW
 @pytest.mark.parametrize("form", ["onnx", "pt2", "hf"])
 def test_the_servers_own_network_is_exported_whole(form: str, tmp_path: Path, images: Tensor) -> None:
     """FedAG: the adapters of all silos answer together; CLIP and its normalisation are in the file."""
@@ -182,21 +171,20 @@ def test_the_servers_own_network_is_exported_whole(form: str, tmp_path: Path, im
         for label in ("cat", "dog", "eel"):
             (tmp_path / "made" / f"of {name}" / label).mkdir(parents=True)
             for number, pixels in enumerate(split(2, place).inputs):
-                picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
-                picture.save(tmp_path / "made" / f"of {name}" / label / f"{number}.png")
+                drawn(pixels, tmp_path / "made" / f"of {name}" / label / f"{number}.png")
     how = f"fedag(backbone=clip:{clip}, server_lr=0.05, server_batch=6)"
-    folder = ran(
-        tmp_path / "run", how, people("a", "b"), model="small-cnn", data={"synthetic": f"folder:{tmp_path / 'made'}"}
-    )
-    trained = fairsilo.load(folder)
+    data = {"synthetic": f"folder:{tmp_path / 'made'}"}
+    trained = fairsilo.load(ran(tmp_path / "run", how, people("a", "b"), model="small-cnn", data=data))
     networks = {}
     for silo in (None, "a"):
         found = trained.export(form, tmp_path / "out", silo)
         ((name, file),) = found.files.items()
         torch.testing.assert_close(asked(form, file, images), trained.predict(images, silo), atol=1e-5, rtol=1e-5)
         networks[name] = read_description(found.folder)["models"][name]["network"]
-        said = "a network of the server's own (AdapterBank)" in (found.folder / "README.md").read_text()
-        assert said == (silo is None)
+        card = (found.folder / "README.md").read_text()
+        assert ("a network of the server's own (AdapterBank)" in card) == (silo is None)
+        assert (f"backbone=clip:{clip.name}" in card, str(tmp_path) in card) == (True, False)
+        assert told(found.folder, *HERE, str(tmp_path)) == ([str(tmp_path)] if form == "hf" else [])
     assert networks == {"global": "server", "a": "silo"}
 
 
@@ -233,12 +221,10 @@ def test_a_file_that_answers_otherwise_is_not_kept(
     form: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One weight of the network is changed behind the exporter's back, as a faulty converter would."""
-    original = exporting.taken_apart
 
     def corrupted(held: Any) -> nn.Module:
-        module = original(held)
-        next(module.network.parameters()).data.view(-1)[0] += 0.5
-        return module
+        next(held.model.module.parameters()).data.view(-1)[0] += 0.5
+        return taken_apart(held)
 
     monkeypatch.setattr(exporting, "taken_apart", corrupted)
     with pytest.raises(FairsiloError, match=f"the {form} file of global answers otherwise than the run on"):
@@ -260,7 +246,7 @@ def test_a_network_that_cannot_be_traced_is_refused_in_a_sentence(tmp_path: Path
     trained = fairsilo.load(ran(tmp_path / "run", model=Peeking), model=Peeking)
     with pytest.raises(FairsiloError, match="cannot be traced for batches of any size"):
         trained.export("pt2", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_what_onnx_cannot_express_is_refused_in_a_sentence(
@@ -303,19 +289,29 @@ def test_an_earlier_export_is_replaced_and_nothing_else(run: Path, tmp_path: Pat
     trained.export("safetensors", out, all_silos=True)
     trained.export("hf", out)
     assert sorted(path.name for path in out.iterdir()) == ["README.md", "config.json", "model.safetensors"]
-    (out / "notes.txt").write_text("mine")
-    with pytest.raises(FairsiloError, match="holds other things than an earlier export; name another folder"):
+    for name in ("notes.txt", "other.safetensors", "silos"):
+        (out / name).mkdir() if name == "silos" else (out / name).write_text("mine")
+        with pytest.raises(FairsiloError, match=rf"holds an earlier export, and {name} is no part of it; --force"):
+            trained.export("hf", out)
+        exporting.export(trained, "hf", out, force=True)
+    with (out / "README.md").open("a") as card:
+        card.write("mine")
+    with pytest.raises(FairsiloError, match=r"and README.md was edited since; --force deletes all of it"):
         trained.export("hf", out)
+    (out / "notes.txt").write_text("mine")
     with pytest.raises(FairsiloError, match="holds other things than an earlier export"):
-        trained.export("hf", run)
+        exporting.export(trained, "hf", run, force=True)
     with pytest.raises(FairsiloError, match="is a file; name a folder"):
         trained.export("hf", out / "notes.txt")
     assert (out / "notes.txt").read_text() == "mine"
 
 
-def test_a_folder_is_whole_or_as_it_was(tmp_path: Path) -> None:
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_folder_is_whole_or_as_it_was(inside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "one"
     folder.mkdir()
+    monkeypatch.chdir(folder if inside else tmp_path)
+    node = folder.stat().st_ino
     (folder / "old").write_text("old")
 
     def interrupted() -> None:
@@ -330,11 +326,14 @@ def test_a_folder_is_whole_or_as_it_was(tmp_path: Path) -> None:
     with replacing_folder(folder) as beside:
         (beside / "new").write_text("new")
     assert [path.name for path in folder.iterdir()] == ["new"]
+    assert (folder.stat().st_ino == node) == inside  # a shell is not left in a folder that is gone
+    with pytest.raises(FairsiloError, match="holds the folder that you are in"):
+        exporting._refuse_others(Path.cwd().parent, force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["one"]
 
 
 # ------------------------------------------------------------------------------------------------------------ the card
-def test_the_card_tells_of_the_run(run: Path, tmp_path: Path) -> None:
+def test_the_card_and_the_description_tell_of_the_run(run: Path, tmp_path: Path) -> None:
     found = fairsilo.load(run).export("safetensors", tmp_path / "out", all_silos=True)
     text = (found.folder / "README.md").read_text()
     summary = json.loads((run / "summary.json").read_text())
@@ -347,6 +346,38 @@ def test_the_card_tells_of_the_run(run: Path, tmp_path: Path) -> None:
     for line in ("## What was sent", "## Intended use and limits", "Exported on 20", "method: fedbn", "held_out:"):
         assert line in text
     assert "packed:" not in text  # places on somebody's machine
+    about = json.loads((found.folder / "model.json").read_text())["fairsilo"]
+    assert about["classes"] == ["cat", "dog", "eel"]
+    assert about["input"] == {"name": "samples", "shape": ["batch", 3, 8, 8], "dtype": "uint8"}
+    pixels = about["models"]["global"]["normalisation"]
+    assert (pixels["mean"], pixels["std"], pixels["inside_the_model"]) == ([0.5], [0.5], True)
+
+
+def test_the_card_says_where_results_are_of_other_models(tmp_path: Path) -> None:
+    trained = fairsilo.load(ran(tmp_path / "run", "fedbn", rounds=3, evaluate={"selection": "last5"}))
+    trained.memories["a"]["silo"]["best"]["round"] = 2
+    summary = json.loads((trained.folder / "summary.json").read_text())
+    last, best = "of round 3, its last", "its best by its validation data, of round 2"
+    for rule, rounds, which, other in (
+        ("last5", [1, 2, 3], "last", [f"`global`: of round 3, the last; `a`: {last}; `b/c`: {last}."]),
+        ("oracle", [2], "last", [f"`global`: of round 3, the last; `a`: {last}; `b/c`: {last}.", "an upper bound"]),
+        ("last", [3], "best", [f"other models: `a`: {best}"]),
+        ("last", [3], "last", []),
+    ):
+        (trained.folder / "summary.json").write_text(json.dumps(summary | {"selection": rule, "rounds": rounds}))
+        found = trained.export("safetensors", all_silos=True, which=which)
+        text = (found.folder / "README.md").read_text()
+        assert f"| a | `silos/a.safetensors` | {last if which == 'last' else best} |" in text
+        assert ("They are not those of these files" in text) == bool(other)
+        assert all(words in text for words in other)
+
+
+def test_paths_are_shortened_to_their_last_names() -> None:
+    assert shortened("fedag(backbone=clip:/a/b, lr=1) | x(y=~/c/d)") == "fedag(backbone=clip:b, lr=1) | x(y=d)"
+    for text in ("clip:/home/me/my clip/", "clip:C:\\me\\my clip", "clip:../here/my clip"):
+        assert shortened(text) == "clip:my clip"
+    for text in ("clip:openai/clip", "1 / 2", "https://a.org/b", "mine.code:make"):
+        assert shortened(text) == text
 
 
 def test_the_card_tells_of_groups_and_takes_names_as_they_are(tmp_path: Path) -> None:
@@ -354,14 +385,10 @@ def test_the_card_tells_of_groups_and_takes_names_as_they_are(tmp_path: Path) ->
         images = split(24, seed)
         return Split(images.inputs, images.targets, attributes={"sex": tuple("fm" * 12)})
 
-    silos = tuple(
-        SiloData(name, name, *(grouped(3 * i + j) for j in range(3))) for i, name in enumerate(("x|y", "<b>"))
-    )
-    trained = fairsilo.load(
-        ran(tmp_path / "run", "fedavg", Federation("toy", ("cat", "dog", "eel"), silos), evaluate={"groups": "sex"})
-    )
-    found = trained.export("safetensors", all_silos=True)
-    text = (found.folder / "README.md").read_text()
+    silos = [SiloData(name, name, *(grouped(3 * i + j) for j in range(3))) for i, name in enumerate(("x|y", "<b>"))]
+    toy = Federation("toy", ("cat", "dog", "eel"), tuple(silos))
+    trained = fairsilo.load(ran(tmp_path / "run", "fedavg", toy, evaluate={"groups": "sex"}))
+    text = (trained.export("safetensors", all_silos=True).folder / "README.md").read_text()
     values = json.loads((tmp_path / "run" / "summary.json").read_text())["groups"]["sex"]["values"]
     assert f"| f | {values['f']['samples']} | {100 * values['f']['global']:.1f} % |" in text
     assert "Gap between the best and the worst group" in text
@@ -380,9 +407,10 @@ def test_the_card_says_that_the_first_answer_is_that_of_an_adapted_model(tmp_pat
 def test_the_command_writes_and_says_where(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     code, text, _ = call(capsys, "export", str(run), "--to", "safetensors", "--out", str(out), "--silo", "a")
-    assert code == 0
-    assert f"a: {out / 'silos' / 'a.safetensors'}" in text
-    code, text, _ = call(capsys, "export", str(run), "--to", "safetensors", "--out", str(out), "--json")
+    assert (code, f"a: {out / 'silos' / 'a.safetensors'}" in text) == (0, True)
+    (out / "notes.txt").write_text("mine")
+    assert call(capsys, "export", str(run), "--to", "safetensors", "--out", str(out))[0] == 2
+    code, text, _ = call(capsys, "export", str(run), "--to", "safetensors", "--out", str(out), "--json", "--force")
     assert json.loads(text)["files"] == {"global": str(out / "global.safetensors")}
 
 
@@ -400,8 +428,7 @@ def test_wrong_input_is_refused_in_a_sentence(
     arguments: list[str], sentence: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, problem = call(capsys, "export", *(one.format(run=run) for one in arguments))
-    assert code == 2
-    assert sentence in problem
+    assert (code, sentence in problem) == (2, True), problem
 
 
 def test_a_missing_package_is_named_with_its_extra(
@@ -409,8 +436,7 @@ def test_a_missing_package_is_named_with_its_extra(
 ) -> None:
     monkeypatch.setattr(export_formats, "find_spec", lambda name: None if name == "onnxscript" else object())
     code, _, problem = call(capsys, "export", str(run), "--to", "onnx")
-    assert code == 2
-    assert problem.strip() == 'error: --to onnx needs onnxscript: pip install "fairsilo[onnx]"'
+    assert (code, problem) == (2, 'error: --to onnx needs onnxscript: pip install "fairsilo[onnx]"\n')
 
 
 def test_reading_what_is_no_export(run: Path, tmp_path: Path) -> None:
@@ -434,18 +460,19 @@ def test_reading_what_is_no_export(run: Path, tmp_path: Path) -> None:
 def test_predictions_as_arrays(run: Path, images: Tensor) -> None:
     trained = fairsilo.load(run)
     found = trained.predict_proba(images.numpy(), silo="a")
-    assert isinstance(found, np.ndarray)
-    assert np.array_equal(found, trained.predict(images, "a").numpy())
+    assert type(found) is np.ndarray and np.array_equal(found, trained.predict(images, "a").numpy())  # noqa: PT018
     assert list(trained.classes_) == ["cat", "dog", "eel"]
 
 
 def test_predictions_as_a_table(run: Path, images: Tensor, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, pixels in enumerate(images):
-        Image.fromarray(pixels.permute(1, 2, 0).numpy()).save(tmp_path / f"{number}.png")
-    out = tmp_path / "predictions.csv"
+        drawn(pixels, tmp_path / f"{number}.png")
+    out, image = tmp_path / "predictions.csv", tmp_path / "0.png"
+    for given, sentence in ((image, "is one of the images"), (tmp_path, "exists and is no CSV file")):
+        code, _, problem = call(capsys, "predict", str(run), str(given), "--out", str(image))
+        assert (code, sentence in problem, image.read_bytes()[1:4]) == (2, True, b"PNG")
     code, text, _ = call(capsys, "predict", str(run), str(tmp_path), "--out", str(out))
-    assert code == 0
-    assert text.strip() == f"5 predictions: {out}"
+    assert (code, text.strip()) == (0, f"5 predictions: {out}")
     with out.open(newline="") as file:
         rows = list(csv.DictReader(file))
     expected = fairsilo.load(run).predict(images)

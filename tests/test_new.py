@@ -43,7 +43,8 @@ def installed(package: Path, site: Path) -> None:
 
 
 def said(words: list[str], folder: Path, site: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    where = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{site}", **more}
+    ours = {key: value for key, value in os.environ.items() if key != "PYTEST_ADDOPTS"}  # of the tests around these
+    where = {**ours, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{site}", **more}
     return subprocess.run(words, cwd=folder, env=where, capture_output=True, text=True, check=False)
 
 

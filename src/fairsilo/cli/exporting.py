@@ -24,15 +24,19 @@ def export(
     which: Annotated[
         str, typer.Option("--which", help="which of a silo's own models: best (by validation) or last")
     ] = "best",
+    force: Annotated[
+        bool, typer.Option("--force", help="replace an earlier export with an edited card or other files beside it")
+    ] = False,
     as_json: AsJson = False,
     trust: Trust = False,
 ) -> None:
     """Write a run's models for other programs, with a model card; each is checked against the run's own answers."""
+    from fairsilo.runs import exporting
     from fairsilo.runs.export_formats import format_of
     from fairsilo.runs.trained import Trained
 
     format_of(to).check()  # before a large model is read
-    found = Trained(folder, trust=trust).export(to, out, silo, all_silos, which)
+    found = exporting.export(Trained(folder, trust=trust), to, out, silo, all_silos, which, force)
     if as_json:
         show_json(found.as_dict())
         return

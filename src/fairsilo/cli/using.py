@@ -39,9 +39,11 @@ def predict(
     from fairsilo.data.newcomer import read_images
     from fairsilo.report.spreadsheet import csv_text
     from fairsilo.report.tables import predictions_table
-    from fairsilo.runs.predictions import flattened, predictions
+    from fairsilo.runs.predictions import flattened, predictions, refuse_target
     from fairsilo.runs.trained import Trained
 
+    if out is not None:
+        refuse_target(out, images)
     trained = Trained(folder, trust=trust)
     names, pixels = read_images(images, trained.size, trained.experiment.data.fit)
     rows = predictions(trained, names, pixels, silo, model)

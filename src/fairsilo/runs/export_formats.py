@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 INPUT = "samples"
 BATCH = "batch"
+ORIGINS = ("stack_trace", "source_fn_stack", "from_node")  # what torch keeps of the code behind each operation
+TRACE = "pkg.torch.onnx.stack_trace"
 Asked = Callable[[Tensor], Tensor]
 
 
@@ -128,13 +130,33 @@ def traced(source: Source) -> ExportedProgram:
         try:
             # with gradients, as a network may take another way where there are none (PromptFL's known contexts)
             with _quietly(), torch.enable_grad():
-                return torch.export.export(source.module, (source.samples,), dynamic_shapes=shapes, strict=strict)
+                program = torch.export.export(source.module, (source.samples,), dynamic_shapes=shapes, strict=strict)
+            return _without_origins(program)
         except Exception as problem:  # noqa: BLE001 - whatever the tracer and the network's own code raise
             reason = reason or problem
     raise FairsiloError(
         f"the network cannot be traced for batches of any size ({said(reason)}); "
         "--to safetensors and --to hf write its weights instead"
     ) from reason
+
+
+def _without_origins(program: ExportedProgram) -> ExportedProgram:
+    """Without paths and lines of the code it was traced from, which would be written: a file is passed on.
+
+    Modules keep their places and the last names of their classes, since `torch.export.unflatten` goes by them.
+    """
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            for key in ORIGINS:
+                node.meta.pop(key, None)
+            stack = node.meta.get("nn_module_stack") or {}
+            if stack:
+                node.meta["nn_module_stack"] = {key: (path, _last_name(kind)) for key, (path, kind) in stack.items()}
+    return program
+
+
+def _last_name(kind: Any) -> str:
+    return str(kind if isinstance(kind, str) else kind.__qualname__).rpartition(".")[2]
 
 
 def said(problem: Exception | None) -> str:
@@ -173,6 +195,9 @@ def _write_onnx(source: Source) -> None:
                 dynamic_shapes=({0: BATCH},),
             )
             made.model.metadata_props.update(source.facts)
+            for graph in (made.model.graph, *made.model.functions.values()):
+                for node in graph.all_nodes():  # the converter traces again, and notes its own code
+                    node.metadata_props.pop(TRACE, None)
             made.save(str(source.place.path))
     except Exception as problem:
         raise FairsiloError(

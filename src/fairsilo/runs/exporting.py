@@ -3,6 +3,7 @@ only then put in place, with a model card beside them."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -25,7 +26,7 @@ from fairsilo.core.silo import Silo
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.export_formats import BATCH, INPUT, Asked, Format, Place, Source, format_of, said
 from fairsilo.runs.exported import DESCRIPTIONS, plan_described, read_description, taken_apart
-from fairsilo.runs.model_card import Facts, card
+from fairsilo.runs.model_card import Facts, card, network_of, shortened
 
 if TYPE_CHECKING:
     from fairsilo.runs.trained import Trained
@@ -34,8 +35,8 @@ SIZES = (1, 3, 8)  # of the batches that an export is checked with
 TOLERANCE = 1e-4  # of probabilities; of numbers as a share of the largest one, or of the unit they were trained in
 LOG_TOLERANCE = 1e-3  # of the logarithms of probabilities: they tell of small ones, where all others are near 1
 ROUNDING = 0.05  # how far a run's own arithmetic (bfloat16, a GPU) may be from float32 on a CPU
-WRITTEN = ("README.md", *DESCRIPTIONS)
-SUFFIXES = (".onnx", ".data", ".pt2", ".safetensors")
+CARD = "README.md"
+SEAL = "<!-- written by fairsilo export, sha256 "  # the last line of a card, by which an edited one is known
 BELOW = ("global", "silos")
 LEAST = 1e-20  # probabilities below it are compared as they are
 
@@ -68,8 +69,12 @@ def export(
     silo: str | None = None,
     all_silos: bool = False,
     which: str = "best",
+    force: bool = False,
 ) -> Exported:
-    """Write models of a run; `Trained.export` says what each argument is."""
+    """Write models of a run; `Trained.export` says what each argument is.
+
+    With `force` an earlier export is replaced even where somebody edited its card or put files beside it.
+    """
     form = format_of(to)
     form.check()
     if silo is not None and all_silos:
@@ -78,7 +83,7 @@ def export(
         raise FairsiloError(f"--which is {which!r}; it must be best or last")
     names, left_out = _wanted(trained, silo, all_silos, which)
     folder = Path(out) if out is not None else trained.folder / "exported" / to
-    _refuse_others(folder)
+    _refuse_others(folder, force)
     with replacing_folder(folder) as beside:
         places = [_place(form, name, beside, len(names)) for name in names]
         homes = {place.folder: [one for one in places if one.folder == place.folder] for place in places}
@@ -89,7 +94,7 @@ def export(
         facts = Facts(form.name, which, left_out, differences.file, differences.rounding, TOLERANCE, SIZES)
         for home, inside in ({beside: places} | homes).items():
             text = card(trained, facts, {place.name: str(place.path.relative_to(home)) for place in inside})
-            (home / "README.md").write_text(text, encoding="utf-8")
+            (home / CARD).write_text(sealed(text), encoding="utf-8", newline="\n")
     files = {place.name: folder / place.path.relative_to(beside) for place in places}
     return Exported(folder, files, differences.file, left_out)
 
@@ -169,8 +174,8 @@ def description(trained: Trained, form: Format, places: Sequence[Place], which: 
     return {
         "version": __version__,
         "format": form.name,
-        "method": trained.facts["method"],
-        "model": trained.experiment.model,
+        "method": shortened(trained.facts["method"]),
+        "model": network_of(trained),
         "task": trained.roster.task,
         "classes": list(trained.classes),
         "input": {"name": INPUT, "shape": [BATCH, *trained.shape], "dtype": trained.roster.dtype},
@@ -294,33 +299,68 @@ def largest(found: Tensor, expected: Tensor) -> float:
 
 
 # ------------------------------------------------------------------------------------------------------------- folders
-def _refuse_others(folder: Path) -> None:
-    """An earlier export may be replaced; anything else of the user's may not."""
+def _refuse_others(folder: Path, force: bool = False) -> None:
+    """An earlier export may be replaced; anything else of the user's may not.
+
+    `force` gives up what lies beside an export, and no folder without one: that is more likely a wrong name.
+    """
     if not folder.exists():
         return
     if not folder.is_dir():
         raise FairsiloError(f"{folder} is a file; name a folder with --out")
-    if any(folder.iterdir()) and not _is_export(folder):
+    if folder.resolve() in Path.cwd().parents:
+        raise FairsiloError(f"{folder} holds the folder that you are in; name another folder with --out")
+    if not any(folder.iterdir()):
+        return
+    homes = _homes(folder)
+    if not homes:
         raise FairsiloError(f"{folder} holds other things than an earlier export; name another folder with --out")
+    other = _other(folder, homes)
+    if other and not force:
+        raise FairsiloError(
+            f"{folder} holds an earlier export, and {other}; --force deletes all of it, or name another folder "
+            "with --out"
+        )
 
 
-def _is_export(folder: Path) -> bool:
-    """Whether a folder holds an export, and nothing that somebody put beside it."""
-    files = [path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir()]
-    known = all(
-        (path.name in WRITTEN or path.suffix in SUFFIXES) and (len(path.parts) == 1 or path.parts[0] in BELOW)
-        for path in files
-    )
-    homes = {path.parent for path in files if path.name in DESCRIPTIONS}
-    return known and any(_described(folder / home) for home in homes)
+def _homes(folder: Path) -> list[Path]:
+    """The folders with descriptions: the export's own or, in the Hugging Face layout, one for each model."""
+    places = (folder, *(one for below in BELOW for one in (folder / below, *folder.glob(f"{below}/*"))))
+    return [place for place in places if place.is_dir() and _described(place)]
+
+
+def _other(folder: Path, homes: Sequence[Path]) -> str | None:
+    """What no export wrote into a folder, or not so; None where all is as it was written."""
+    cards = {home / CARD for home in (folder, *homes)}
+    files = {home / name for home in homes for name in DESCRIPTIONS} | cards
+    for home in homes:
+        models = [home / str(one.get("file")) for one in read_description(home)["models"].values()]
+        files |= {path for model in models for path in (model, model.with_name(f"{model.name}.data"))}
+    folders = {parent for path in files for parent in path.parents}
+    for path in sorted(folder.rglob("*")):
+        if path not in (folders if path.is_dir() and not path.is_symlink() else files):
+            return f"{path.relative_to(folder)} is no part of it"
+        if path in cards and not is_sealed(path.read_text(encoding="utf-8", errors="replace")):
+            return f"{path.relative_to(folder)} was edited since"
+    return None
+
+
+def sealed(text: str) -> str:
+    """A card with its own checksum as a last line, which Markdown does not show."""
+    return f"{text}\n{SEAL}{hashlib.sha256(text.encode()).hexdigest()} -->\n"
+
+
+def is_sealed(text: str) -> bool:
+    """Whether a card is as it was written."""
+    return text == sealed(text.rpartition(f"\n{SEAL}")[0])
 
 
 def _described(folder: Path) -> bool:
     try:
-        read_description(folder)
+        models = read_description(folder)["models"]
     except FairsiloError:
         return False
-    return True
+    return isinstance(models, dict) and all(isinstance(one, dict) for one in models.values())
 
 
 @contextmanager
@@ -334,9 +374,12 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
         yield beside
         for path in (*beside.rglob("*"), beside):
             sync(path)
-        if folder.exists():
-            folder.replace(old)
-        beside.replace(folder)
+        if folder == Path.cwd():
+            _exchange(folder, beside, old)
+        else:
+            if folder.exists():
+                folder.replace(old)
+            beside.replace(folder)
         sync(folder.parent)
     except BaseException:
         if old.exists() and not folder.exists():
@@ -345,3 +388,19 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(folder: Path, beside: Path, old: Path) -> None:
+    """What is inside takes the place of what was: a shell would be left in a folder that is itself replaced."""
+    moved: list[tuple[Path, Path]] = []
+    old.mkdir()
+    try:
+        for source, target in ((folder, old), (beside, folder)):
+            for path in list(source.iterdir()):
+                path.replace(target / path.name)
+                moved.append((path, target / path.name))
+        sync(folder)
+    except BaseException:
+        for before, after in reversed(moved):
+            after.replace(before)
+        raise

@@ -6,7 +6,8 @@ from __future__ import annotations
 import datetime
 import json
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from fairsilo.analysis.groups import by_column, judged
 from fairsilo.analysis.metrics import AT_HOME, at_chance, headline
 from fairsilo.analysis.privacy import spent, words
 from fairsilo.config import read_yaml
+from fairsilo.core.silo import Memory
 from fairsilo.core.vectors import AVERAGED, PRIVATE
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.exported import code_in, plan_described
@@ -28,6 +30,15 @@ if TYPE_CHECKING:
 
 PIPELINES = {"classify": "image-classification", "segment": "image-segmentation"}
 PLACES = ("root", "folder", "packed", "server", "synthetic")  # settings of data that name places on a machine
+PATH = re.compile(
+    r"""(?:^|(?<=[=:\s'"(,\[]))(?<!http:)(?<!https:)(?:~[\w-]*|\.\.?|[A-Za-z]:)?[/\\](?!\s)[^,()|'"`\n]*"""
+)
+SELECTIONS = {
+    "last": "the last that was evaluated",
+    "last5": "the last evaluations, up to five",
+    "source-validation": "selected as the best on the training silos' validation data",
+    "oracle": "selected as the best on the unseen test data, and so an upper bound",
+}
 
 
 @dataclass(frozen=True)
@@ -56,12 +67,13 @@ class Facts:
 def card(trained: Trained, facts: Facts, files: Mapping[str, str]) -> str:
     """The whole card; `files` are those of the folder it lies in, by model."""
     summary = trained.run_folder.read_json("summary.json")
+    held = _held(trained, facts, files)
     parts = (
         _header(trained),
-        f"# {_plain(trained.facts['method'])} on {_plain(trained.roster.name)}\n",
-        *_opening(trained, facts, files),
+        f"# {_plain(shortened(trained.facts['method']))} on {_plain(shortened(trained.roster.name))}\n",
+        *_opening(trained, facts, files, held),
         *_loading(trained, facts, files),
-        *_results(summary),
+        *_results(summary, held),
         *_data(trained, summary),
         *_sent(trained),
         *_use(trained, summary, facts),
@@ -77,19 +89,46 @@ def _header(trained: Trained) -> str:
     return f"---\n{yaml.safe_dump(content, sort_keys=False)}---\n"
 
 
-def _opening(trained: Trained, facts: Facts, files: Mapping[str, str]) -> Iterator[str]:
+@dataclass(frozen=True)
+class Held:
+    """Which model a file holds, in words, and of which round it is; None where that is not known."""
+
+    words: str
+    round: int | None
+
+
+def _held(trained: Trained, facts: Facts, files: Iterable[str]) -> dict[str, Held]:
+    last = trained.plan.training.rounds
+    rows = trained.run_folder.rows("metrics")
+    there = {row["silo"] for row in rows if row["model"] == "personal" and row["round"] == last}
+    return {name: _held_by(trained, facts, name, last, there) for name in files}
+
+
+def _held_by(trained: Trained, facts: Facts, name: str, last: int, there: Container[str]) -> Held:
+    if name == "global":
+        return Held(f"of round {last}, the last", last)
+    silo = "global" if name == "silos/global" else name
+    if silo not in trained.silos:
+        return Held("made after the run, when the silo joined", None)
+    if trained.kept(silo, facts.which) == "best":
+        remembered = trained.memories.get(silo, Memory()).get("silo", {})
+        best = remembered.get("best", {}).get("round")
+        return Held("its best by its validation data" + (f", of round {best}" if best else ""), best)
+    why = "; without validation data there is no best" if facts.which == "best" else ""
+    if silo in there:
+        return Held(f"of round {last}, its last{why}", last)
+    return Held(f"its last{why}", None)  # it may have sat out the last round
+
+
+def _opening(trained: Trained, facts: Facts, files: Mapping[str, str], held: Mapping[str, Held]) -> Iterator[str]:
     names = _listed(trained.classes)
+    method, network = shortened(trained.facts["method"]), network_of(trained)
     yield (
-        f"Trained by federated learning with the method `{trained.facts['method']}` and the network "
-        f"`{trained.experiment.model}` over {len(trained.silos)} silos, by fairsilo. Task: {trained.roster.task}"
+        f"Trained by federated learning with the method `{method}` and the network `{network}` over "
+        f"{len(trained.silos)} silos, by fairsilo. Task: {trained.roster.task}"
         f"{f' ({len(trained.classes)} classes: {names})' if names else ''}.\n"
     )
-    yield _table(("model", "file"), ([name, f"`{file}`"] for name, file in files.items()))
-    if any(name != "global" for name in files):
-        yield (
-            f"A silo's own model is its {'best by its validation data' if facts.which == 'best' else 'last'}"
-            f"{', or the last one where it has no validation data' if facts.which == 'best' else ''}.\n"
-        )
+    yield _table(("model", "file", "which"), ([name, f"`{file}`", held[name].words] for name, file in files.items()))
     if "global" in files and trained.server.own_model is not None:
         kind = type(trained.server.own_model.module).__name__
         yield f"The global model is a network of the server's own ({kind}), not that of the silos.\n"
@@ -172,7 +211,7 @@ def _given(trained: Trained) -> Iterator[str]:
 
 
 # ------------------------------------------------------------------------------------------------------------- results
-def _results(summary: Mapping[str, Any]) -> Iterator[str]:
+def _results(summary: Mapping[str, Any], held: Mapping[str, Held]) -> Iterator[str]:
     found, guessed = headline(summary), at_chance(summary)
     metric, number = str(summary["metric"]).replace("-", " "), _number(summary)
     spread = "-" if found["fairness"] is None else f"{number(found['fairness'], True)} around {number(found[AT_HOME])}"
@@ -183,6 +222,7 @@ def _results(summary: Mapping[str, Any]) -> Iterator[str]:
     }
     yield "## Results\n"
     yield f"{metric.capitalize()}, as the run measured it ({_rounds(summary)}).\n"
+    yield from _of_other_models(summary, held)
     yield _table(
         ("question", "what is measured", "answer", "95 % interval"),
         (
@@ -198,6 +238,21 @@ def _results(summary: Mapping[str, Any]) -> Iterator[str]:
         )
     for column, one in (summary.get("groups") or {}).items():
         yield from _group(summary, column, one)
+
+
+def _of_other_models(summary: Mapping[str, Any], held: Mapping[str, Held], most: int = 12) -> Iterator[str]:
+    """Where results and files are of different rounds, nobody may take the first for those of the second."""
+    rounds = summary["rounds"]
+    others = [f"`{_plain(name)}`: {one.words}" for name, one in held.items() if rounds != [one.round]]
+    if not rounds or not others:
+        return
+    read = f"of round {rounds[0]}" if len(rounds) == 1 else f"means over the rounds {', '.join(map(str, rounds))}"
+    more = f"; and {len(others) - most} more" if len(others) > most else ""
+    yield (
+        f"**The results in this card are {read} ({SELECTIONS.get(summary['selection'], summary['selection'])}). They "
+        f"are not those of these files, which hold other models: {'; '.join(others[:most])}{more}.** "
+        "`fairsilo evaluate` measures the models of a run.\n"
+    )
 
 
 def _whose(summary: Mapping[str, Any]) -> str:
@@ -254,7 +309,7 @@ def _data(trained: Trained, summary: Mapping[str, Any]) -> Iterator[str]:
         rows.append([member.name, member.domain, *counts, number(shared), number(one.get("personal"))])
     yield "## Data\n"
     yield (
-        f"{_plain(roster.name)}: {len(roster.silos)} silos of {len(roster.domains)} domains trained; "
+        f"{_plain(shortened(roster.name))}: {len(roster.silos)} silos of {len(roster.domains)} domains trained; "
         f"{sum(one.train for one in roster.silos):,} training samples."
         + (f" Held out: {_listed(dict.fromkeys(one.domain for one in roster.unseen))}." if roster.unseen else "")
         + "\n"
@@ -278,7 +333,11 @@ def _sent(trained: Trained) -> Iterator[str]:
             + "\n"
         )
     lines = [str(line) for line in facts.get("method_sends") or ()]
-    yield "Besides: " + ("\n\n" + "\n".join(f"- {_plain(line)}" for line in lines) if lines else "nothing.") + "\n"
+    yield (
+        "Besides: "
+        + ("\n\n" + "\n".join(f"- {_plain(shortened(line))}" for line in lines) if lines else "nothing.")
+        + "\n"
+    )
     for one in spent(trained.run_folder.rows("rounds"), facts.get("method_privacy") or ()):
         most = max(one["epsilon"].values(), default=None)
         if most is not None:
@@ -333,7 +392,27 @@ def _settings(trained: Trained) -> str:
         return ""
     data = {key: value for key, value in (found.get("data") or {}).items() if key not in PLACES}
     kept = {key: value for key, value in found.items() if key != "engine"} | {"data": data}
-    return str(yaml.safe_dump(kept, sort_keys=False, allow_unicode=True)).replace("```", "'''")
+    return str(yaml.safe_dump(_shortened_in(kept), sort_keys=False, allow_unicode=True)).replace("```", "'''")
+
+
+def _shortened_in(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _shortened_in(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_shortened_in(one) for one in value]
+    return shortened(value) if isinstance(value, str) else value
+
+
+def network_of(trained: Trained) -> str:
+    """The network's name in settings; one that was given as an object has that of its class."""
+    if "model" in trained.facts.get("objects", ()):
+        return type(trained.model.module).__name__
+    return shortened(trained.experiment.model)
+
+
+def shortened(text: object) -> str:
+    """With the last names of paths instead of whole ones, which tell of somebody's machine; `OWNER/NAME` is kept."""
+    return PATH.sub(lambda found: re.split(r"[/\\]", found[0].rstrip("/\\ "))[-1], str(text))
 
 
 # ------------------------------------------------------------------------------------------------------------ markdown

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -39,6 +40,20 @@ def predictions(trained: Trained, names: Sequence[str], images: Tensor, silo: st
         for row, weights in zip(rows, attention.tolist(), strict=True):
             row["attention"] = dict(zip(trained.silos, weights, strict=True))
     return rows
+
+
+def refuse_target(out: Path, images: Sequence[Path]) -> None:
+    """A table may replace an earlier table, but no image and nothing else of the user's.
+
+    Raises:
+        FairsiloError: The file exists and is an input, or no CSV file.
+    """
+    if not out.exists():
+        return
+    if any(image.exists() and image.samefile(out) for image in images):
+        raise FairsiloError(f"{out} is one of the images; name another file with --out")
+    if out.is_dir() or out.suffix.lower() != ".csv":
+        raise FairsiloError(f"{out} exists and is no CSV file; name another file with --out")
 
 
 def flattened(rows: Sequence[Row]) -> list[Row]:

@@ -277,6 +277,7 @@ class Trained:
         silo: str | None = None,
         all_silos: bool = False,
         which: str = "best",
+        force: bool = False,
     ) -> exporting.Exported:
         """Write models for other programs, with a model card; each file is read back and compared with `predict`.
 
@@ -287,6 +288,7 @@ class Trained:
             silo: Whose own model is written; the global one where left out.
             all_silos: Write the global model and each silo's own.
             which: A silo's `best` model by its validation data, or its `last`.
+            force: Replace an earlier export also where its card was edited or files were put beside it.
 
         Returns:
             `folder`, `files` by model, the largest `difference` found, and `left_out`: models that there are none of.
@@ -295,7 +297,7 @@ class Trained:
             FairsiloError: There is no such model or format, the network cannot be written so, or a file does not
                 answer as the run does; nothing is written then.
         """
-        return exporting.export(self, to, out, silo, all_silos, which)
+        return exporting.export(self, to, out, silo, all_silos, which, force)
 
     def features(self, images: Tensor) -> Tensor | None:
         """What the global model's head is given, a vector for each image; None where the network does not show it."""
