@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
+import threading
 import time
 import zipfile
 from pathlib import Path
@@ -18,8 +21,8 @@ from fairsilo.core.files import numbered
 from fairsilo.errors import FairsiloError
 from fairsilo.report.tables import age
 from fairsilo.runs.folder import RunFolder
-from fairsilo.runs.inventory import prunable, prune, runs_under
-from fairsilo.runs.lock import LOCK
+from fairsilo.runs.inventory import kept, prunable, prune, runs_under
+from fairsilo.runs.lock import LOCK, in_use, locked
 from fairsilo.runs.packing import pack, unpack
 from test_cli import FAST, call, here, packed  # noqa: F401 - fixtures
 
@@ -63,6 +66,37 @@ def test_a_run_is_finished_running_interrupted_or_stopped(tmp_path: Path) -> Non
     one = found["b"]
     assert (one.method, one.held_out, one.seed, one.rounds, one.numbers) == ("fedavg", "photo", 3, (1, 2), {})
     assert one.bytes == sum(path.stat().st_size for path in one.folder.rglob("*") if path.is_file())
+
+
+def test_those_who_look_do_not_take_each_other_for_a_run(tmp_path: Path) -> None:
+    run, found = made(tmp_path / "a"), []
+
+    def look() -> None:
+        found.extend(in_use(run) for _ in range(500))
+
+    threads = [threading.Thread(target=look) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 3000
+    assert not any(found)
+
+
+def test_a_folder_is_in_use_while_it_is_held_and_looking_writes_nothing(tmp_path: Path) -> None:
+    assert not in_use(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    with locked(tmp_path):
+        assert in_use(tmp_path)
+        ask = f"import pathlib, fairsilo.runs.lock as l; print(l.in_use(pathlib.Path({str(tmp_path)!r})))"
+        assert subprocess.check_output([sys.executable, "-c", ask], text=True) == "True\n"
+    assert not in_use(tmp_path)
+
+
+def test_what_the_caller_knows_or_does_not_need_is_not_looked_up(tmp_path: Path) -> None:
+    run = made(tmp_path / "a")
+    one = kept(run, running=True, sized=False)
+    assert (one.state, one.bytes) == ("running", 0)
 
 
 def test_a_baseline_is_part_of_its_run(tmp_path: Path) -> None:

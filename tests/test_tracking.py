@@ -212,6 +212,27 @@ def test_a_run_says_where_it_is_and_how_it_ended(people: Federation, tmp_path: P
     assert [event.text for event in heard if event.kind == "over"] == ["stopped"]
 
 
+def test_a_folder_says_how_its_run_ended_before_anybody_hears_it(people: Federation, tmp_path: Path) -> None:
+    """A tracker may take half a minute; what a listener leaves at that event is noted all the same."""
+    seen: list[dict[str, Any]] = []
+
+    def look(event: Event) -> None:
+        if event.kind == "over":
+            seen.append(json.loads((tmp_path / "run" / "run.json").read_text()))
+            raise ValueError("late")
+
+    run(people, tmp_path / "run", look, rounds=1)
+    after = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert seen[0]["status"] == "finished"
+    assert "raised at the event 'over'" in after["notes"].pop()
+    assert after == seen[0]
+
+
+@pytest.mark.parametrize("secret", ["me:pass", "me:p/ss", "me:p@ss", "me:p/s@s"])
+def test_no_password_is_in_a_label(secret: str, told: Path) -> None:
+    assert MLflow(f"http://{secret}@host:5000/x").label == "mlflow:http://host:5000/x"
+
+
 # --------------------------------------------------------------------------------------------------------- TensorBoard
 def test_tensorboard_has_what_the_run_folder_has(people: Federation, tmp_path: Path) -> None:
     result = run(people, tmp_path / "run", TensorBoard(), method="fedprox | tent")

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+import yaml
 from filelock import FileLock
 
 import fairsilo
 import tiny
-from fairsilo import Event, Federation
+from fairsilo import Event, Federation, cli
 from fairsilo.analysis.remaining import seconds_left
 from fairsilo.engine.now import SHARE, Now
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.folder import NOW, PLAN
 from fairsilo.runs.lock import LOCK, in_use, locked
-from fairsilo.watch.places import Places
+from fairsilo.watch import places as places_module
+from fairsilo.watch.places import Memory, Places
 from fairsilo.watch.server import LOOPBACK, Watch
 
 SMALL: dict[str, Any] = {"epochs": 1, "batch_size": 8, "engine": {"name": "sequential"}, "model": tiny.TinyNet}
@@ -66,6 +71,15 @@ def serving(root: Path) -> Iterator[Visitor]:
             thread.join()
 
 
+def doctored(folder: Path, name: str, **changes: Any) -> None:
+    """A run folder whose run.json or config.yaml says something else."""
+    path = folder / name
+    content = yaml.safe_load(path.read_text())
+    for key, value in changes.items():
+        content[key] = {**content[key], **value} if isinstance(value, dict) else value
+    path.write_text(yaml.safe_dump(content) if path.suffix == ".yaml" else json.dumps(content))
+
+
 def row(page: str, name: str) -> str:
     """The words of the table row that begins with a name."""
     found = next(one for one in re.findall(r"<tr><th scope=\"row\">.*?</tr>", page, re.S) if f">{name}<" in one)
@@ -91,7 +105,7 @@ def test_the_printed_address_lets_in_and_leaves_no_token_in_the_address_bar(runs
         status, _, headers = visit(address[address.index("/?") :], Cookie="")
         assert (status, headers["Location"]) == (303, "/")
         cookie = headers["Set-Cookie"]
-        assert {"HttpOnly", "SameSite=Strict"} <= {piece.strip() for piece in cookie.split(";")}
+        assert {"HttpOnly", "SameSite=Lax"} <= {piece.strip() for piece in cookie.split(";")}
         assert visit("/", Cookie=cookie.partition(";")[0])[0] == 200
         assert visit("/?token=wrong", Cookie="")[0] == 403
 
@@ -99,7 +113,14 @@ def test_the_printed_address_lets_in_and_leaves_no_token_in_the_address_bar(runs
 def test_a_name_of_another_site_that_leads_here_is_refused(runs: Path) -> None:
     with serving(runs) as visit:
         assert visit("/", Host=f"evil.example:{visit.server.server_port}")[0] == 403
-        assert visit("/", Host=f"localhost:{visit.server.server_port}")[0] == 200
+        assert visit("/", Host="localhost.evil.example")[0] == 403
+        for name in (f"localhost:{visit.server.server_port}", "127.0.0.1:9999", "localhost"):  # of a tunnel, perhaps
+            assert visit("/", Host=name)[0] == 200
+
+
+def test_odd_cookies_of_other_programs_do_not_lock_out(runs: Path) -> None:
+    with serving(runs) as visit:
+        assert visit("/", Cookie=f'odd="[x]{{; a b=c, d; {visit.cookie}; other=1')[0] == 200
 
 
 def test_it_listens_on_this_machine_alone_and_says_when_a_port_is_taken(runs: Path) -> None:
@@ -107,6 +128,22 @@ def test_it_listens_on_this_machine_alone_and_says_when_a_port_is_taken(runs: Pa
         assert server.server_address[0] == "127.0.0.1"
         with pytest.raises(FairsiloError, match=f"port {server.server_port} cannot be used"):
             Watch(runs, server.server_port)
+
+
+def test_the_command_prints_the_tunnel_with_the_port_in_use_and_ends_well(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(server: Watch) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Watch, "serve_forever", interrupted)
+    monkeypatch.setattr("sys.argv", ["fairsilo", "watch", str(runs), "--port", "0"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert not ended.value.code
+    said = "".join(capsys.readouterr())
+    (port,) = re.findall(r"http://127\.0\.0\.1:(\d+)/", said)
+    assert f"ssh -L {port}:127.0.0.1:{port} MACHINE" in said
 
 
 def test_what_is_no_folder_is_said_so(tmp_path: Path) -> None:
@@ -147,6 +184,31 @@ def test_pages_load_nothing_from_elsewhere(runs: Path) -> None:
             assert "default-src 'none'" in page
             assert "http" not in re.sub(r'http-equiv|xmlns="[^"]*"', "", page)
         assert "http" not in visit("/watch.js")[1]
+
+
+def test_a_report_of_anybodys_can_do_nothing_at_this_address(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "faa", tmp_path / "run")
+    (tmp_path / "run" / "report.html").write_bytes(b"<script>fetch('/')</script>\xff")
+    with serving(tmp_path) as visit:
+        status, _, headers = visit("/files/run/report.html")
+        assert status == 200
+        assert headers["Content-Security-Policy"].startswith("sandbox; default-src 'none'; style-src")
+        policy = visit("/run/run")[2]["Content-Security-Policy"]
+        assert "script-src 'self'" in policy
+        assert policy.endswith("base-uri 'none'; form-action 'self'")
+        (tmp_path / "run" / "report.html").unlink()
+        (tmp_path / "run" / "report.html").symlink_to(runs / "faa" / "report.html")
+        assert visit("/files/run/report.html")[0] == 404
+
+
+def test_a_tab_that_goes_elsewhere_is_nothing_to_tell(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Watch(runs, 0) as server:
+        for problem, told in ((BrokenPipeError(), False), (ConnectionResetError(), False), (ValueError("x"), True)):
+            try:
+                raise problem
+            except Exception:  # noqa: BLE001 - as http.server does
+                server.handle_error(None, ("127.0.0.1", 1))
+            assert ("Traceback" in capsys.readouterr().err) == told
 
 
 def test_a_page_that_looks_the_same_is_not_sent_again(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,12 +279,65 @@ def test_what_each_silo_does_is_shown_while_a_run_goes_on(runs: Path) -> None:
 
 
 def test_two_runs_are_shown_side_by_side_and_what_else_differs_is_said(runs: Path, tmp_path: Path) -> None:
-    with serving(runs) as visit:
+    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
+    with serving(tmp_path) as visit:
+        doctored(tmp_path / "fedavg", "config.yaml", engine={"threads": 3}, evaluate={"examples": False})
         page = visit("/pair?run=faa&run=fedavg")[1]
         assert "against fedavg" in page
         assert "differ in more" not in page
-        status, content, _ = visit("/pair?run=faa")
-        assert (status, content) == (400, "tick two runs to compare them; 1 were ticked")
+        changes: dict[str, Any] = {"train": {"lr": 3.0, "epochs": 9}, "data": {"held_out": "x"}, "seed": 7}
+        doctored(tmp_path / "fedavg", "config.yaml", **changes, task={"gamma": 1.0}, evaluate={"ddof": 1, "every": 9})
+        page = visit("/pair?run=faa&run=fedavg")[1]
+        said = page[page.index("differ in more than the method: ") :].partition(".</p>")[0].partition(": ")[2]
+        assert set(said.split(", ")) == {
+            *("train.lr", "train.epochs", "data.held_out", "seed", "task.gamma", "evaluate.ddof", "evaluate.every")
+        }
+        doctored(tmp_path / "fedavg", "run.json", data="others")
+        same = yaml.safe_load((tmp_path / "faa" / "config.yaml").read_text())["data"]
+        doctored(tmp_path / "fedavg", "config.yaml", data=same)
+        assert "than the method: data, " in visit("/pair?run=faa&run=fedavg")[1]
+
+
+@pytest.mark.parametrize(("query", "count"), [("", "none"), ("?run=faa", "1"), ("?run=faa&run=faa", "1")])
+def test_ticking_not_two_runs_leads_back(runs: Path, query: str, count: str) -> None:
+    with serving(runs) as visit:
+        page = visit(f"/pair{query}")[1]
+    assert f"tick two runs to compare them; {count} ticked" in page
+    assert '<a href="/">All runs</a>' in page
+
+
+def test_a_baseline_is_shown_as_under_way_only_while_it_is(people: Federation, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    fairsilo.run(federation=people, method="faa", baseline="fedavg", rounds=2, out=folder, **SMALL)
+    rows = (folder / "baseline" / "rounds.jsonl").read_text().splitlines()
+    with serving(tmp_path) as visit:
+        assert "2 of 2 rounds" in visit("/run/run")[1]
+        assert "baseline, " not in visit("/run/run")[1]
+        (folder / "baseline" / "rounds.jsonl").write_text(rows[0] + "\n")
+        doctored(folder / "baseline", "run.json", status="running")
+        with FileLock(folder / LOCK):
+            assert "baseline, 1 of 2 rounds, about" in visit("/run/run")[1]
+        shutil.rmtree(folder / "baseline")
+        (folder / "rounds.jsonl").write_text((folder / "rounds.jsonl").read_text().splitlines()[0] + "\n")
+        doctored(folder, "run.json", status="running")
+        with FileLock(folder / LOCK):
+            page = visit("/run/run")[1]
+    words = page[page.index(">1 of 2 rounds, about ") :].partition("<")[0]
+    assert words.endswith(" left for this method; fedavg follows")
+
+
+def test_who_sits_out_is_said_of_the_round_under_way(runs: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(runs / "fedavg", tmp_path / "run")
+    rows = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    rows[-1]["participants"] = ["a"]
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    state = {"round": 3, "exchange": "train", "silos": {"b": {"state": "working", "exchange": "train"}}}
+    with serving(tmp_path) as visit, FileLock(folder / LOCK):
+        assert "sits out" in row(visit("/run/run")[1], "b")
+        (folder / NOW).write_text(json.dumps(state))
+        page = visit("/run/run")[1]
+    assert "training" in row(page, "b")
+    assert "sits out" in row(page, "a")
 
 
 def test_a_comparison_fills(people: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +364,16 @@ def test_a_comparison_fills(people: Federation, tmp_path: Path, monkeypatch: pyt
     assert "1 of 3 runs are finished" in seen["grid"]
     assert row(seen["list"], "all") == "all 1 3"
     assert "3 of 3 runs are finished" in after
+    assert "Where nothing was held out" not in after
     assert len(json.loads((tmp_path / "all" / PLAN).read_text())["cells"]) == 3
+    (damaged,), (summary,) = ((tmp_path / "all").glob(f"{one}/*/summary.json") for one in ("faa", "fedavg"))
+    damaged.write_bytes(b"\xff")
+    with serving(tmp_path / "all") as visit:
+        grid = visit("/comparison/")[1]  # as a browser asks for /comparison/.
+        assert row(grid, "faa") == "faa – damaged"
+    doctored(summary.parent, summary.name, generalisation={"mean": None})
+    with serving(tmp_path) as visit:
+        assert "Where nothing was held out: the silos&#x27; own models at home." in visit("/comparison/all")[1]
 
 
 def test_names_with_odd_characters_are_found_and_shown(people: Federation, tmp_path: Path) -> None:
@@ -263,6 +387,120 @@ def test_names_with_odd_characters_are_found_and_shown(people: Federation, tmp_p
         assert visit(f"/run/{quote(name)}")[0] == 200
 
 
+def test_a_name_that_is_no_text_is_found_and_ticked(runs: Path, tmp_path: Path) -> None:
+    for name in (b"a\xff", b"100%41"):
+        shutil.copytree(runs / "faa", tmp_path / os.fsdecode(name))
+    with serving(tmp_path) as visit:
+        page = visit("/")[1]
+        assert 'href="/run/a%FF"' in page
+        assert visit("/run/a%FF")[0] == 200
+        ticks = re.findall(r'name="run" value="([^"]*)"', page)
+        assert "against" in visit("/pair?" + "&".join(f"run={quote(one)}" for one in ticks))[1]
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("config.yaml", b"train: 5\n"),
+        ("config.yaml", b"\xff"),
+        ("run.json", b"\xff"),
+        ("rounds.jsonl", b"\xff"),
+        ("summary.json", b'{"generalisation": 1}'),
+        ("summary.json", b'{"generalisation": {"mean": "x"}, "personalisation": {"mean": 1}, "about": "global",'
+         b' "fairness": {"global": {}}}'),
+    ],
+)  # fmt: skip
+def test_one_odd_folder_is_said_to_be_damaged_and_the_others_are_shown(
+    runs: Path, tmp_path: Path, file: str, content: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("good", "odd"):
+        shutil.copytree(runs / "faa", tmp_path / name)
+    (tmp_path / "odd" / file).write_bytes(content)
+    with serving(tmp_path) as visit:
+        status, page, _ = visit("/")
+        assert status == 200
+        assert "damaged" in row(page, "odd")
+        assert "finished" in row(page, "good")
+        assert "1 finished, 1 damaged" in page
+        assert 'href="/run/odd"' in page
+        assert (visit("/run/odd")[0] in (400, 500)) == (file != "summary.json")
+    assert capfd.readouterr().err == ""
+
+
+def test_what_cannot_be_drawn_gets_a_sentence(
+    runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(runs / "faa", tmp_path / "run")
+    doctored(tmp_path / "run", "run.json", roster=5)
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with serving(tmp_path) as visit:
+        status, said, _ = visit("/run/run")
+        assert status == 500
+        assert said.startswith(
+            "this page cannot be drawn, since a file that it is about is damaged or cannot be read ("
+        )
+        monkeypatch.setattr(places_module, "kept", refuse)
+        (tmp_path / "run" / "run.json").touch()
+        assert "damaged" in row(visit("/")[1], "run")
+    assert capfd.readouterr().err == ""
+
+
+def test_a_look_reads_again_only_what_changed(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = shutil.copytree(runs / "faa", tmp_path / "run")
+    counts = dict.fromkeys(("kept", "read_run"), 0)
+    for name in counts:
+
+        def counted(real: Any, name: str, *arguments: Any, **more: Any) -> Any:
+            counts[name] += 1
+            return real(*arguments, **more)
+
+        monkeypatch.setattr(places_module, name, partial(counted, getattr(places_module, name), name))
+    with serving(tmp_path) as visit:
+        for number in range(3):
+            (folder / NOW).write_text(json.dumps({"round": number}))
+            assert visit("/run/run")[0] == 200
+        assert counts == {"kept": 1, "read_run": 1}
+        os.utime(folder / "metrics.jsonl", (1, 1))
+        visit("/run/run")
+        assert counts == {"kept": 2, "read_run": 2}
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    memory: Memory[int] = Memory(2)
+    made = [memory.get(key, (), lambda: key) for key in (1, 2, 1, 3)]  # noqa: B023 - called at once
+    assert made == [1, 2, 1, 3]
+    assert list(memory._known) == [1, 3]
+
+
+def test_a_walk_that_takes_long_is_not_repeated_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    moment, walks = [100.0], []
+
+    def walk(root: Path) -> Iterator[tuple[Path, bool]]:
+        walks.append(moment[0])
+        moment[0] += 2.0
+        yield root, True
+
+    monkeypatch.setattr(places_module, "_found", walk)
+    monkeypatch.setattr(places_module.time, "monotonic", lambda: moment[0])
+    places = Places(tmp_path)
+    for later in (0.0, 19.0, 1.5):
+        moment[0] += later
+        assert list(places.runs) == ["."]
+    assert walks == [100.0, 122.5]
+
+
+def test_runs_that_began_last_come_first_whatever_changes(runs: Path, tmp_path: Path) -> None:
+    for number, name in enumerate(("old", "new")):
+        shutil.copytree(runs / "faa", tmp_path / name)
+        os.utime(tmp_path / name / "config.yaml", (1000.0 + number, 1000.0 + number))
+    os.utime(tmp_path / "old" / "rounds.jsonl")
+    with serving(tmp_path) as visit:
+        assert re.findall(r'value="(\w+)"', visit("/")[1]) == ["new", "old"]
+
+
 def test_a_run_that_is_deleted_or_damaged_does_not_take_the_others_along(runs: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -270,11 +508,17 @@ def test_a_run_that_is_deleted_or_damaged_does_not_take_the_others_along(runs: P
         (tmp_path / name / "run.json").write_text("{" if name == "a" else '{"status": "running", "method": "fedavg"}')
     with serving(tmp_path) as visit:
         assert "interrupted" in row(visit("/")[1], "b")
-        assert visit("/run/a")[0] == 400
+        assert "damaged" in row(visit("/")[1], "a")
+        status, said, _ = visit("/run/a")
+        assert status == 400
+        assert "run.json is damaged: " in said
         assert visit("/run/b")[0] == 200
         for path in sorted((tmp_path / "b").iterdir()):
             path.unlink()
         assert visit("/run/b")[0] in (400, 404)
+        visit.server.places._due = 0.0
+        assert visit("/run/b")[0] == 404
+        assert "&gt;b&lt;" not in visit("/")[1]
 
 
 # ------------------------------------------------------------------------------------------------ what a run writes
@@ -329,6 +573,19 @@ def test_answers_that_follow_closely_are_not_all_written() -> None:
     assert len(told) == 1 + 200 // (1 / SHARE)
 
 
+def test_the_last_answer_is_seen_and_what_a_killed_run_said_is_not() -> None:
+    told: list[Any] = []
+    now = Now(lambda state: told.append(json.loads(json.dumps(state))), clock=lambda: 0.0)
+    now(Event("start", 4, 9))
+    assert told == [None]
+    now(Event("asked", 5, 9, text="train", silos=("a",)))
+    now._free = 1.0  # answers come too closely
+    now(Event("reply", 5, 9, "a", text="train"))
+    assert told[-1]["silos"]["a"]["state"] == "working"
+    now(Event("trained", 5, 9))
+    assert told[-1]["silos"]["a"]["state"] == "answered"
+
+
 def test_a_disk_that_is_full_does_not_stop_a_run_here(tmp_path: Path) -> None:
     from fairsilo.runs.folder import RunFolder
 
@@ -363,7 +620,7 @@ def test_places_are_found_anew(tmp_path: Path, runs: Path) -> None:
     (tmp_path / "late").mkdir()
     for name in ("run.json", "config.yaml"):
         (tmp_path / "late" / name).write_text((runs / "faa" / name).read_text())
-    places._looked = -1.0
+    places._due = 0.0
     assert list(places.runs) == ["late"]
 
 

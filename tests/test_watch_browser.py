@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -133,6 +134,53 @@ def test_two_runs_are_ticked_and_compared_by_keyboard_alone(page: Page) -> None:
     assert page.locator("#curves svg").count() >= 4
 
 
+def test_the_focus_stays_at_a_run_when_another_one_appears_above_it(browser: Any, root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root, tmp_path / "runs")
+    with serving(tmp_path / "runs") as visit:
+        page = browser.new_page()
+        page.goto(visit.server.address)
+        page.get_by_role("link", name="faa", exact=True).focus()
+        shutil.copytree(root / "faa", tmp_path / "runs" / "late")
+        os.utime(tmp_path / "runs" / "late" / "config.yaml", (4e9, 4e9))
+        playwright.expect(page.get_by_role("link", name="late", exact=True)).to_be_visible(timeout=10_000)
+        assert page.locator("#runs tbody a").first.inner_text() == "late"
+        assert page.evaluate("document.activeElement.innerText") == "faa"
+        page.close()
+
+
+def test_what_is_read_aloud_keeps_its_emphasis(browser: Any, root: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(root / "faa", tmp_path / "faa")
+    about = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**about, "status": "running"}))
+    with serving(tmp_path) as visit:
+        page = browser.new_page()
+        page.goto(visit.server.address)
+        page.get_by_role("link", name="faa", exact=True).click()
+        banner = page.locator("#head [role=status]")
+        playwright.expect(banner.locator("strong")).to_have_text("Run not finished yet")
+        banner.evaluate("(one) => { window.same = one; }")
+        (folder / "run.json").write_text(json.dumps({**about, "status": "stopped", "message": "gone"}))
+        playwright.expect(banner.locator("strong")).to_have_text("Run stopped", timeout=10_000)
+        playwright.expect(banner).to_contain_text("Gone")
+        assert banner.evaluate("(one) => one === window.same")
+        page.close()
+
+
+def test_the_folder_of_a_comparison_can_be_watched(browser: Any, tmp_path: Path) -> None:
+    """Its own page has the name `.`, which browsers take out of addresses."""
+    people = tiny.federation()
+    fairsilo.compare(["fedavg", "faa"], federation=people, rounds=1, out=tmp_path / "all", **SMALL)
+    with serving(tmp_path / "all") as visit:
+        page = browser.new_page()
+        page.goto(visit.server.address)
+        page.get_by_role("link", name="all", exact=True).click()
+        playwright.expect(page.locator("#progress")).to_contain_text("2 of 2 runs are finished")
+        page.locator("#grid tbody a").first.click()
+        page.get_by_role("link", name="Comparison", exact=True).click()
+        playwright.expect(page.locator("h1")).to_have_text("all")
+        page.close()
+
+
 def test_updating_can_be_stopped_and_a_server_that_is_gone_is_told(browser: Any, root: Path) -> None:
     with serving(root) as visit:
         page = browser.new_page()
@@ -160,14 +208,19 @@ def test_a_phone_does_not_scroll_sideways(browser: Any, root: Path, path: str) -
         context.close()
 
 
-def test_dark_mode_is_dark_and_words_can_be_read_in_both(browser: Any, root: Path) -> None:
-    with serving(root) as visit:
+def test_dark_mode_is_dark_and_words_can_be_read_in_both(browser: Any, root: Path, tmp_path: Path) -> None:
+    for name in ("fine", "damaged", "going"):
+        shutil.copytree(root / "faa", tmp_path / name)
+    (tmp_path / "damaged" / "run.json").write_text("{")
+    pairs = [(f".tag.{kind}", ".table") for kind in ("good", "bad", "going")]
+    pairs += [("body", "body"), ("a", ".table"), ("thead th", ".table")]
+    with serving(tmp_path) as visit, locked(tmp_path / "going"):
         for scheme in ("light", "dark"):
             context = browser.new_context(color_scheme=scheme)
             page = context.new_page()
             page.goto(visit.server.address)
             assert (light(page, "body", "backgroundColor") < 0.1) == (scheme == "dark")
-            for words, ground in (("body", "body"), (".tag", ".table"), ("a", ".table"), ("thead th", ".table")):
+            for words, ground in pairs:
                 ratio = contrast(light(page, words, "color"), light(page, ground, "backgroundColor"))
                 assert ratio >= 4.5, (scheme, words, ratio)  # WCAG 2, AA
             context.close()

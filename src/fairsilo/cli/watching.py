@@ -18,14 +18,16 @@ def watch(
     """Follow runs in a browser while they go on, or look at them later.
 
     The page reads run folders, so it works beside any engine and any number of runs. It is served on this machine alone
-    and only to whoever has the address with its token. From elsewhere use a tunnel: ssh -L 8400:127.0.0.1:8400 MACHINE.
+    and only to whoever has the address with its token. From elsewhere use a tunnel; the command for it is printed too.
     """
     import webbrowser
 
-    from fairsilo.watch.server import Watch
+    from fairsilo.watch.server import LOOPBACK, Watch
 
     with Watch(folder, port) as server:
         say(f"watching {folder}: {server.address}")
+        local = f"{server.server_port}:{LOOPBACK}:{server.server_port}"
+        say(f"from another machine, run there before you open it: ssh -L {local} MACHINE")
         say("Ctrl-C ends this page; runs go on")
         if open_:
             webbrowser.open(server.address)

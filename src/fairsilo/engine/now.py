@@ -15,8 +15,8 @@ SHARE = 0.02  # of a run's time, at most, that goes into telling where it is
 class Now(Listener):
     """Keeps the state of the round under way, and writes it down as it changes.
 
-    Exchanges that begin and silos that fail are always written; single answers are not where they follow each other so
-    closely that writing would slow the run.
+    Exchanges that begin, silos that fail and the end of training are always written; single answers are not where they
+    follow each other so closely that writing would slow the run.
 
     Args:
         write: Takes the state: round, rounds, when the round began, the exchange under way, and by silo its `state`,
@@ -35,6 +35,9 @@ class Now(Listener):
             self._round, self._began, self._exchange, self._silos = event.round, self._clock(), "", {}
         super().__call__(event)
 
+    def on_start(self, event: Event) -> None:
+        self._write(None)  # what a run that was killed left behind
+
     def on_asked(self, event: Event) -> None:
         self._exchange = event.text
         for silo in event.silos:
@@ -50,6 +53,9 @@ class Now(Listener):
     def on_failed(self, event: Event) -> None:
         self._silos.setdefault(event.silo, {}).update(state=FAILED, why=event.text)
         self._tell(event)
+
+    def on_trained(self, event: Event) -> None:
+        self._tell(event)  # the last answers may have come too closely to be written
 
     def on_end(self, event: Event) -> None:
         self._write(None)

@@ -134,7 +134,7 @@ def write_plan(folder: Path, cells: Sequence[Cell]) -> None:
             "held_out": cell.held_out,
             "seed": cell.experiment.seed,
             "rounds": cell.experiment.train.rounds,
-            "folder": str(cell.folder.relative_to(folder)),
+            "folder": cell.folder.relative_to(folder).as_posix(),
         }
         for cell in cells
     ]

@@ -36,7 +36,7 @@ class Kept:
         numbers: The three answers, where there are results.
         metric: What they are in.
         share: Whether that is a share of something.
-        bytes: On the disk.
+        bytes: On the disk; 0 where nobody asked.
         changed: When its rows were last written, in seconds since 1970.
     """
 
@@ -72,13 +72,20 @@ def _folders(root: Path) -> Iterator[Path]:
             inside[:] = [name for name in inside if not name.startswith(".")]
 
 
-def kept(folder: Path) -> Kept:
+def kept(folder: Path, *, running: bool | None = None, sized: bool = True) -> Kept:
+    """How far a run is.
+
+    Args:
+        folder: Of the run.
+        running: Whether a process holds it, where the caller has asked already.
+        sized: Whether to add up its files, which takes a look at each.
+    """
     run_folder = RunFolder(folder)
     status, settings = run_folder.read_json("run.json"), read_yaml(folder / "config.yaml")
     places = [one for one in (status, status_of(folder / BASELINE)) if one]
     stopped = any(one.get("status") == STOPPED for one in places)
     state = FINISHED if finished(folder) else STOPPED if stopped else INTERRUPTED
-    if in_use(folder):
+    if in_use(folder) if running is None else running:
         state = RUNNING
     results = run_folder.read_json("summary.json") if (folder / "summary.json").exists() else None
     rows = folder / "rounds.jsonl"
@@ -92,7 +99,7 @@ def kept(folder: Path) -> Kept:
         headline(results) if results else {},
         str((results or {}).get("metric", "")),
         (results or {}).get("share"),
-        sum(_size(path) for path in folder.rglob("*")),
+        sum(_size(path) for path in folder.rglob("*")) if sized else 0,
         (rows if rows.exists() else folder / "run.json").stat().st_mtime,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,17 +40,41 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def in_use(folder: Path) -> bool:
-    """Whether a process holds the folder now."""
-    if not (folder / LOCK).exists():
+if sys.platform == "win32":
+
+    def in_use(folder: Path) -> bool:
+        """Whether a process holds the folder now."""
+        if not (folder / LOCK).exists():
+            return False
+        lock = FileLock(folder / LOCK, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            return True
+        lock.release()
         return False
-    lock = FileLock(folder / LOCK, timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        return True
-    lock.release()
-    return False
+
+else:
+    import fcntl
+
+    def in_use(folder: Path) -> bool:
+        """Whether a process holds the folder now; also where this one may only read, or not even that (then: no).
+
+        The lock is asked for as one that can be shared, so that those who look do not take each other for a run.
+        """
+        try:
+            file = os.open(folder / LOCK, os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):  # the second is how some file systems say the first
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(file)
+        return False
 
 
 def _owner(folder: Path) -> str:

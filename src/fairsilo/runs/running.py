@@ -310,15 +310,22 @@ def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guar
     listener(Event("method", 0, experiment.train.rounds, text=method.name, folder=folder))
     for note in filter(None, (course.features, *course.warnings, *course.notes)):
         listener(Event("note", 0, experiment.train.rounds, text=note))
+
+    def end(how: str, round_: int, status: str, **more: Any) -> None:
+        """The folder says it before listeners hear it, some of which take their time; what they leave is added."""
+        notes = [*course.notes, *listener.take_notes()]
+        content = {"status": status, **facts, "notes": notes, "seconds": earlier + time.perf_counter() - begun, **more}
+        run_folder.write_json("run.json", content)
+        listener(Event("over", round_, experiment.train.rounds, text=how))
+        if left := listener.take_notes():
+            run_folder.write_json("run.json", {**content, "notes": [*notes, *left]})
+
     try:
         history = loop.run()
     except BaseException as problem:
-        ended = "stopped" if isinstance(problem, Exception) else "interrupted"
-        listener(Event("over", loop.server.round, experiment.train.rounds, text=ended))
-        facts["notes"] = [*course.notes, *listener.take_notes()]
         message = str(problem) if isinstance(problem, FairsiloError) else f"{type(problem).__name__}: {problem}"
-        seconds = earlier + time.perf_counter() - begun
-        run_folder.write_json("run.json", {"status": "stopped", **facts, "seconds": seconds, "message": message})
+        how = "stopped" if isinstance(problem, Exception) else "interrupted"
+        end(how, loop.server.round, "stopped", message=message)
         if isinstance(problem, StoppedError):
             _write_summary(run_folder, experiment, loop.history, plan, roster)
         raise
@@ -326,10 +333,8 @@ def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guar
     types = {silo.name: silo.domain for silo in roster.silos}
     found = {CLUSTERED: clustering_accuracy(clusters, types)} if clusters else {}
     summary = _write_summary(run_folder, experiment, history, plan, roster, found)
-    listener(Event("over", experiment.train.rounds, experiment.train.rounds, text="finished"))
-    facts |= {**found, "notes": [*course.notes, *listener.take_notes()]}
-    seconds = earlier + time.perf_counter() - begun
-    run_folder.write_json("run.json", {"status": "finished", **facts, "seconds": seconds})
+    facts |= found
+    end("finished", experiment.train.rounds, "finished")
     return summary
 
 

@@ -48,7 +48,7 @@ class Tracker(Listener):
                 f'tracking with {self.name} needs the package {self.module}: pip install "fairsilo[{self.name}]"'
             )
         self.destination, self.anonymous = destination, anonymous
-        shown = re.sub(r"//[^/@]*@", "//", destination)  # without the password
+        shown = re.sub(r"//.*@", "//", destination)  # without the password, which may have a / or an @ itself
         self.label = f"{self.name}:{shown}" if shown else self.name
         self._worker: Worker | None = None
 

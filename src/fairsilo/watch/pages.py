@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,10 +16,9 @@ from typing import Any
 from urllib.parse import quote
 
 from fairsilo.analysis.metrics import HEADLINES
-from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import Run, cells, document, heads, listed, paragraph, section, share, table
 from fairsilo.report.charts import duration, plain, text
-from fairsilo.report.page import header, headline, read_run, silo_table
+from fairsilo.report.page import header, headline, silo_table
 from fairsilo.report.said import failures
 from fairsilo.report.sections import costs, curves, gap_section, weights
 from fairsilo.report.tables import age
@@ -26,16 +26,32 @@ from fairsilo.report.units import shown_in
 from fairsilo.runs.folder import PLAN
 from fairsilo.runs.inventory import FINISHED, INTERRUPTED, RUNNING, STOPPED, Kept
 from fairsilo.runs.running import BASELINE
-from fairsilo.watch.places import Places
+from fairsilo.watch.places import DAMAGED, Places, began
 from fairsilo.watch.states import SiloState, left, read_now, silo_states
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; img-src data:"
-STATES = {FINISHED: "good", STOPPED: "bad", INTERRUPTED: "bad", RUNNING: "going"}
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'self'"
+)
+STATES = {FINISHED: "good", STOPPED: "bad", INTERRUPTED: "bad", RUNNING: "going", DAMAGED: "bad"}
+ASIDE = ("method", "baseline", "engine.", "evaluate.examples", "evaluate.keep_local")  # may differ: how, what is kept
 ANSWERS = ("generalises", "personalises", "spread")  # as HEADLINES are called where there is little room
+
+Folders = Mapping[str, Path]  # by the names that they have here
 
 
 def address(kind: str, name: str) -> str:
-    return f"/{kind}/{quote(name)}"
+    return f"/{kind}/{quoted(name)}"
+
+
+def quoted(name: str) -> str:
+    """By its bytes: the name of a folder need not be a text."""
+    return quote(os.fsencode(name))
+
+
+def within(comparison: str, name: str) -> bool:
+    """Whether a run is part of a comparison, by their names."""
+    return comparison in (".", name) or name.startswith(f"{comparison}/")
 
 
 def whole(title: str, body: str, trail: Sequence[tuple[str, str]] = ()) -> str:
@@ -52,19 +68,19 @@ def whole(title: str, body: str, trail: Sequence[tuple[str, str]] = ()) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------ all runs
-def overview(places: Places) -> str:
-    """Every comparison and every run below the folder, the newest first."""
-    found = [(name, one) for name, folder in places.runs.items() if (one := places.kept(folder))]
-    found.sort(key=lambda item: -item[1].changed)
+def overview(places: Places, runs: Folders, comparisons: Folders) -> str:
+    """Every comparison and every run below the folder, those that began last first: so rows stay where they are."""
+    newest = sorted(runs.items(), key=lambda item: (-began(item[1]), item[0]))
+    found = [(name, one) for name, folder in newest if (one := places.kept(folder))]
     states = [one.state for _, one in found]
     said = ", ".join(f"{states.count(state)} {state}" for state in STATES if state in states) or "no run yet"
     top = f'<header id="top"><p class="eyebrow">fairsilo watch</p>\n<h1>Runs in {text(places.root.name)}</h1>\n'
     top += f'<p id="said" role="status">{text(said)}</p></header>\n'
-    comparisons = [_comparison_row(places, name) for name in places.comparisons]
     body = ""
     if comparisons:
+        whole_ones = [_comparison_row(places, name, folder, runs) for name, folder in comparisons.items()]
         head = f'<tr><th scope="col">comparison</th>{heads(["finished", "runs"])}</tr>'
-        body += section("comparisons", "Comparisons", table(head, comparisons))
+        body += section("comparisons", "Comparisons", table(head, whole_ones))
     now = time.time()
     if found:
         names = ("rounds", *ANSWERS, "changed")
@@ -85,7 +101,7 @@ def _run_row(name: str, one: Kept, now: float) -> str:
         numbers = [share(one.numbers.get(key)) for key in HEADLINES]
     rounds = f"{done} of {planned}" if planned else str(done)
     label = text(f"compare {name}")
-    tick = f'<input type="checkbox" name="run" value="{text(name)}" aria-label="{label}"> '
+    tick = f'<input type="checkbox" name="run" value="{quoted(name)}" aria-label="{label}"> '
     link = f'<a href="{text(address("run", name))}">{text(name)}</a>'
     place = f"{one.method}, {one.held_out} held out" if one.held_out != "-" else one.method
     values = cells([rounds, *numbers, age(now - one.changed)])
@@ -97,53 +113,44 @@ def tag(state: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------- one run
-def run_page(places: Places, name: str) -> str:
+def run_page(places: Places, name: str, folder: Path) -> str:
     """A run as far as it is: who does what, then the report's sections."""
-    folder = places.runs[name]
-    state, run, baseline = _state_of(places, folder), *_both(folder)
-    at = folder / BASELINE if baseline and run.info.get("status") == FINISHED else folder
-    under_way = baseline if baseline and at != folder else run
-    now = read_now(at) if state != FINISHED else {}
+    one, (run, baseline) = places.kept(folder), _both(places, folder)
+    state = one.state if one else INTERRUPTED
+    statuses = [place.info.get("status") == FINISHED if place else None for place in (run, baseline)]
+    beside = state != FINISHED and statuses == [True, False]  # the method is at its end, and its baseline is not
+    under_way = baseline if baseline and beside else run
+    now = read_now(folder / BASELINE if beside else folder) if state != FINISHED else {}
+
+    def draw() -> tuple[str, str]:
+        run, baseline = _both(places, folder)
+        with shown_in(str(run.summary["metric"]), run.summary.get("share")):
+            sections = curves(run, baseline) + weights(run) + gap_section(run, baseline) + costs(run, baseline)
+            answers = f'<div id="answers">{headline(run, baseline)}</div>\n'
+            return f'<div id="head">{header(run, baseline)}</div>\n', answers + sections + failures(run, baseline)
+
+    head, rest = places.drawn([folder, folder / BASELINE], draw)
     with shown_in(str(run.summary["metric"]), run.summary.get("share")):
-        body = (
-            f'<div id="head">{header(run, baseline)}</div>\n'
-            + _progress(under_way, now, state, "baseline, " if under_way is baseline else "")
-            + _silos(silo_states(under_way, now, state == RUNNING))
-            + f'<div id="answers">{headline(run, baseline)}</div>\n'
-            + curves(run, baseline)
-            + weights(run)
-            + gap_section(run, baseline)
-            + costs(run, baseline)
-            + failures(run, baseline)
-        )
+        doing = _progress(under_way, now, state, "baseline, " if beside else "")
+        body = head + doing + _silos(silo_states(under_way, now, state == RUNNING)) + rest
     trail = [("All runs", "/")]
-    trail += [("Comparison", address("comparison", one)) for one in _holding(places, name)]
+    trail += [("Comparison", address("comparison", one)) for one in places.comparisons if within(one, name)][-1:]
     trail += [("Report", address("files", f"{name}/report.html"))] if (folder / "report.html").exists() else []
     return whole(f"{name}: {run.method}", body, trail)
 
 
-def _state_of(places: Places, folder: Path) -> str:
-    one = places.kept(folder)
-    return one.state if one else INTERRUPTED
-
-
-def _both(folder: Path) -> tuple[Run, Run | None]:
-    run = read_run(folder)
+def _both(places: Places, folder: Path) -> tuple[Run, Run | None]:
     inside = folder / BASELINE
-    return run, read_run(inside, like=run) if (inside / "run.json").exists() else None
-
-
-def _holding(places: Places, name: str) -> list[str]:
-    """The comparison that a run is part of."""
-    return [one for one in places.comparisons if one in (".", name) or name.startswith(f"{one}/")][-1:]
+    return places.read(folder), places.read(inside, like=folder) if (inside / "run.json").exists() else None
 
 
 def _progress(run: Run, now: Mapping[str, Any], state: str, what: str) -> str:
     planned = int(run.setting("train", "rounds", run.done) or 0)
     words = f"{what}{run.done} of {planned} rounds"
     if state == RUNNING:
-        rest = left(run, now)
-        words += f", about {duration(rest)} left" if rest is not None else ""
+        rest, follows = left(run, now), run.config.get("baseline")
+        if rest is not None and run.done < planned:
+            words += f", about {duration(rest)} left" + (f" for this method; {follows} follows" if follows else "")
         words += f"; round {now['round']}: {now['exchange']}" if now.get("exchange") else ""
     bar = f'<progress max="{planned or 1}" value="{run.done}" aria-label="rounds that are complete"></progress>'
     # the words are said aloud when they change: the time left would be said with every look
@@ -171,39 +178,51 @@ def _silos(states: Sequence[SiloState]) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------------ two runs
-def pair_page(places: Places, names: Sequence[str]) -> str:
+def pair_page(places: Places, chosen: Folders) -> str:
     """Two runs, the second in the place that a baseline has in a report."""
-    if len(names) != 2:
-        raise FairsiloError(f"tick two runs to compare them; {len(names) or 'none'} were ticked")
-    first, second = (read_run(places.runs[name]) for name in names)
-    if first.method == second.method:
-        first, second = (
-            dataclasses.replace(run, method=f"{run.method} ({name})")
-            for run, name in zip((first, second), names, strict=True)
-        )
-    differ = [
-        word
-        for word, one, other in (
-            ("data", first.info.get("data"), second.info.get("data")),
-            ("the held-out domain", first.setting("data", "held_out"), second.setting("data", "held_out")),
-            ("the model", first.config.get("model"), second.config.get("model")),
-            ("the seed", first.config.get("seed"), second.config.get("seed")),
-            ("the metric", first.metric, second.metric),
-        )
-        if one != other
-    ]
-    caution = f"These runs differ in more than the method: {listed(differ)}." if differ else ""
-    with shown_in(str(first.summary["metric"]), first.summary.get("share")):
-        body = (
-            f'<div id="head">{header(first, second)}{paragraph(caution, "banner") if caution else ""}</div>\n'
-            f'<div id="answers">{headline(first, second)}</div>\n'
-            + silo_table(first, second)
-            + curves(first, second)
-            + gap_section(first, second)
-            + costs(first, second)
-        )
-    trail = [("All runs", "/"), *((name, address("run", name)) for name in names)]
-    return whole(f"{names[0]} and {names[1]}", body, trail)
+    back = ("All runs", "/")
+    if len(chosen) != 2:
+        words = f"tick two runs to compare them; {len(chosen) or 'none'} ticked"
+        top = '<header id="top"><p class="eyebrow">fairsilo watch</p>\n<h1>Two runs side by side</h1>\n'
+        return whole("Two runs side by side", f"{top}{paragraph(words)}</header>\n", [back])
+
+    def draw() -> tuple[str]:
+        one, other = chosen.values()
+        first, second = places.read(one), places.read(other, like=one)
+        differ = differences(first, second)
+        if first.method == second.method:
+            first, second = (
+                dataclasses.replace(run, method=f"{run.method} ({name})")
+                for run, name in zip((first, second), chosen, strict=True)
+            )
+        caution = f"These runs differ in more than the method: {listed(differ, len(differ))}." if differ else ""
+        with shown_in(str(first.summary["metric"]), first.summary.get("share")):
+            return (
+                f'<div id="head">{header(first, second)}{paragraph(caution, "banner") if caution else ""}</div>\n'
+                f'<div id="answers">{headline(first, second)}</div>\n'
+                + silo_table(first, second)
+                + curves(first, second)
+                + gap_section(first, second)
+                + costs(first, second),
+            )
+
+    (body,) = places.drawn(list(chosen.values()), draw)
+    return whole(" and ".join(chosen), body, [back, *((name, address("run", name)) for name in chosen)])
+
+
+def differences(first: Run, second: Run) -> list[str]:
+    """The settings that two runs do not share, but for what a method is compared by and where it runs."""
+    one, other = (_settings(run) for run in (first, second))
+    found = [key for key in {**one, **other} if not key.startswith(ASIDE) and one.get(key) != other.get(key)]
+    given = first.info.get("data") != second.info.get("data")  # as Python objects, which settings say nothing of
+    return [*(["data"] if given and not any(key.startswith("data.") for key in found) else []), *found]
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in run.config.items():
+        found |= {f"{key}.{leaf}": inner for leaf, inner in value.items()} if isinstance(value, dict) else {key: value}
+    return found
 
 
 # -------------------------------------------------------------------------------------------------------- a comparison
@@ -218,23 +237,22 @@ def plan_of(folder: Path) -> list[dict[str, Any]]:
     return []
 
 
-def _run_of(places: Places, comparison: str, cell: Mapping[str, Any]) -> tuple[str, Kept | None]:
+def _run_of(places: Places, runs: Folders, comparison: str, cell: Mapping[str, Any]) -> tuple[str, Kept | None]:
     """The name of a cell's run, and how far it is; None: it has not begun."""
     name = cell["folder"] if comparison == "." else f"{comparison}/{cell['folder']}"
-    return name, places.kept(places.runs[name]) if name in places.runs else None
+    return name, places.kept(runs[name]) if name in runs else None
 
 
-def _comparison_row(places: Places, name: str) -> str:
-    plan = plan_of(places.comparisons[name])
-    done = sum(1 for cell in plan if (one := _run_of(places, name, cell)[1]) and one.state == FINISHED)
+def _comparison_row(places: Places, name: str, folder: Path, runs: Folders) -> str:
+    plan = plan_of(folder)
+    done = sum(1 for cell in plan if (one := _run_of(places, runs, name, cell)[1]) and one.state == FINISHED)
     link = f'<a href="{text(address("comparison", name))}">{text(places.root.name if name == "." else name)}</a>'
     return f'<tr><th scope="row">{link}</th>{cells([str(done), str(len(plan))])}</tr>\n'
 
 
-def comparison_page(places: Places, name: str) -> str:
+def comparison_page(places: Places, name: str, folder: Path, runs: Folders) -> str:
     """Rows are methods, columns held-out domains and seeds: the result of each run, or how far it is."""
-    folder = places.comparisons[name]
-    plan = [(cell, *_run_of(places, name, cell)) for cell in plan_of(folder)]
+    plan = [(cell, *_run_of(places, runs, name, cell)) for cell in plan_of(folder)]
     columns = list(dict.fromkeys((str(cell.get("held_out")), cell.get("seed")) for cell, _, _ in plan))
     by_row: dict[str, dict[tuple[str, Any], str]] = {}
     for cell, run, one in plan:
@@ -251,7 +269,10 @@ def comparison_page(places: Places, name: str) -> str:
     top = f'<header id="top"><p class="eyebrow">fairsilo watch</p>\n<h1>{text(called)}</h1>\n'
     bar = f'<progress max="{len(plan) or 1}" value="{done}" aria-label="runs that are finished"></progress>'
     top += f'<p id="progress">{bar} <span role="status">{text(words)}</span></p></header>\n'
-    about = "Of a finished run: the global model on the held-out domain. Of others: rounds that are complete."
+    about = "Of a finished run: the global model on the held-out domain. "
+    if any(one and one.state == FINISHED and one.numbers.get(HEADLINES[0]) is None for _, _, one in plan):
+        about += "Where nothing was held out: the silos' own models at home. "
+    about += "Of others: rounds that are complete."
     grid = section("grid", "Runs", paragraph(about), table(f'<tr><th scope="col">method</th>{head}</tr>', rows))
     trail = [("All runs", "/")]
     page = (folder / "comparison.html").exists()
@@ -267,6 +288,8 @@ def _cell(cell: Mapping[str, Any], name: str, one: Kept | None) -> str:
         with shown_in(one.metric, one.share):
             best = next((one.numbers.get(key) for key in HEADLINES[:2] if one.numbers.get(key) is not None), None)
             words, small = share(best), ""
+    elif one.state == DAMAGED:
+        words, small = "–", f"<small>{tag(one.state)}</small>"
     else:
         words, small = f"{done} of {planned or cell.get('rounds', '?')}", f"<small>{tag(one.state)}</small>"
     return f'<td class="number"><a href="{text(address("run", name))}">{text(words)}</a>{small}</td>'

@@ -5,19 +5,52 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from fairsilo.errors import FairsiloError
+from fairsilo.report.blocks import Run
+from fairsilo.report.page import read_run
 from fairsilo.runs.folder import NOW, PLAN
 from fairsilo.runs.inventory import Kept, kept
 from fairsilo.runs.lock import in_use
 from fairsilo.runs.running import BASELINE
 
 FRESH = 0.5  # seconds for which a look at the disk serves all who ask
-FILES = ("run.json", "config.yaml", "rounds.jsonl", "metrics.jsonl", "summary.json", "report.html", NOW)
+REST = 10  # times as long as it took, at least, until the next one
+DAMAGED = "damaged"  # the state of a run that cannot be read
+RUN_FILES = ("run.json", "config.yaml", "metrics.jsonl", "rounds.jsonl", "groups.jsonl")  # what sections are drawn from
+KEPT_FILES = (*RUN_FILES, "summary.json")
+FILES = (*KEPT_FILES, "report.html", NOW)
 Mark = tuple[object, ...]  # differs where something that is shown has changed
+T = TypeVar("T")
+
+
+class Memory(Generic[T]):
+    """What was made of files, for as long as these look the same.
+
+    Args:
+        most: How many things are remembered; those that nobody asked for the longest are forgotten first.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._guard = most, threading.Lock()
+        self._known: OrderedDict[Hashable, tuple[Mark, T]] = OrderedDict()
+
+    def get(self, key: Hashable, looks: Mark, make: Callable[[], T]) -> T:
+        with self._guard:
+            known = self._known.get(key)
+        if known is None or known[0] != looks:
+            known = (looks, make())
+        with self._guard:
+            self._known[key] = known
+            self._known.move_to_end(key)
+            while len(self._known) > self._most:
+                self._known.popitem(last=False)
+        return known[1]
 
 
 @dataclass
@@ -33,9 +66,11 @@ class Places:
     root: Path
     _runs: dict[str, Path] = field(default_factory=dict)
     _comparisons: dict[str, Path] = field(default_factory=dict)
-    _looked: float = -FRESH
-    _known: dict[Path, tuple[Mark, Kept]] = field(default_factory=dict)
+    _due: float = 0.0  # when the disk is looked at again
     _guard: threading.Lock = field(default_factory=threading.Lock)
+    _kept: Memory[Kept | None] = field(default_factory=lambda: Memory(10_000))
+    _read: Memory[Run] = field(default_factory=lambda: Memory(16))
+    _drawn: Memory[tuple[str, ...]] = field(default_factory=lambda: Memory(16))
 
     @property
     def runs(self) -> dict[str, Path]:
@@ -54,27 +89,31 @@ class Places:
 
     def kept(self, folder: Path) -> Kept | None:
         """How far a run is; read again only where its files changed. None: it is not there any more."""
-        now = mark(folder)
-        with self._guard:
-            known = self._known.get(folder)
-        if known is None or known[0] != now:
-            try:
-                known = (now, kept(folder))
-            except (FairsiloError, OSError):  # deleted, or written this moment
-                return None
-            with self._guard:
-                self._known[folder] = known
-        return known[1]
+        running = in_use(folder)
+        looks = (running, *looks_of(KEPT_FILES, folder, folder / BASELINE))
+        return self._kept.get(folder, looks, lambda: _how_far(folder, running))
+
+    def read(self, folder: Path, like: Path | None = None) -> Run:
+        """What a run folder holds, summarised as the run in another folder where one is given."""
+        looks = looks_of(RUN_FILES, folder, *([like] if like else []))
+        return self._read.get((folder, like), looks, lambda: read_run(folder, like=self.read(like) if like else None))
+
+    def drawn(self, folders: Sequence[Path], draw: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
+        """Pieces of a page about run folders; what draws them reads these through `read`, so nothing older is kept."""
+        return self._drawn.get(tuple(folders), looks_of(RUN_FILES, *folders), draw)
 
     def _look(self) -> None:
         with self._guard:
-            if time.monotonic() - self._looked < FRESH:
+            begun = time.monotonic()
+            if begun < self._due:
                 return
             runs: dict[str, Path] = {}
             comparisons: dict[str, Path] = {}
             for folder, is_run in _found(self.root):
                 (runs if is_run else comparisons)[self.name(folder)] = folder
-            self._runs, self._comparisons, self._looked = runs, comparisons, time.monotonic()
+            ended = time.monotonic()
+            self._runs, self._comparisons = runs, comparisons
+            self._due = ended + max(FRESH, REST * (ended - begun))
 
 
 def _found(root: Path) -> Iterator[tuple[Path, bool]]:
@@ -88,13 +127,48 @@ def _found(root: Path) -> Iterator[tuple[Path, bool]]:
             yield Path(place), True
 
 
+def _how_far(folder: Path, running: bool) -> Kept | None:
+    """One odd folder does not keep anybody from seeing the others, whatever is odd about it."""
+    try:
+        found = kept(folder, running=running, sized=False)
+        numbers = [*found.rounds, *found.numbers.values()]
+        if not all(one is None or isinstance(one, int | float) for one in numbers):
+            raise FairsiloError(f"{folder} is damaged: it has texts for numbers")
+    except Exception:  # noqa: BLE001 - files of anybody's, with anything in them
+        since = began(folder) or time.time()
+        return Kept(folder, DAMAGED, "", "-", None, (0, None), {}, "", None, 0, since) if _there(folder) else None
+    return found
+
+
+def _there(folder: Path) -> bool:
+    try:
+        (folder / "run.json").lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # it may not be looked at
+        return True
+    return True
+
+
+def began(folder: Path) -> float:
+    """When a run began, in seconds since 1970: its settings are written once."""
+    try:
+        return (folder / "config.yaml").stat().st_mtime
+    except OSError:
+        return 0.0
+
+
 def mark(folder: Path) -> Mark:
     """What tells whether a run looks as it did."""
-    found: list[object] = [in_use(folder)]
-    for path in (place / name for place in (folder, folder / BASELINE) for name in FILES):
+    return (in_use(folder), *looks_of(FILES, folder, folder / BASELINE))
+
+
+def looks_of(names: Sequence[str], *folders: Path) -> Mark:
+    found: list[object] = []
+    for path in (folder / name for folder in folders for name in names):
         try:
             about = path.stat()
-            found.append((about.st_mtime_ns, about.st_size))
+            found.append((about.st_mtime_ns, about.st_size, about.st_ino))
         except OSError:
             found.append(None)
     return tuple(found)

@@ -5,23 +5,26 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+import sys
 import time
 from collections.abc import Callable
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from fairsilo.errors import FairsiloError
-from fairsilo.watch.pages import comparison_page, overview, pair_page, run_page
+from fairsilo.watch.pages import POLICY, comparison_page, overview, pair_page, run_page, within
 from fairsilo.watch.places import Places, mark
 
 LOOPBACK = "127.0.0.1"
 PORT = 8400
 EVERY = 10  # seconds
 SERVED = ("report.html", "comparison.html")  # what is shown as it lies in a folder
+# a report may come from anybody, and is shown at the address that has the token's cookie
+SERVED_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 HTML = "text/html; charset=utf-8"
 HEADERS = {
     "Cache-Control": "no-store",
@@ -33,6 +36,14 @@ HEADERS = {
 
 class MissingError(Exception):
     """There is no such page."""
+
+
+class Found(NamedTuple):
+    """A page: the folders that it is about, what draws it, and what a browser may do with it."""
+
+    folders: list[Path]
+    draw: Callable[[], str]
+    policy: str = POLICY
 
 
 class Watch(ThreadingHTTPServer):
@@ -70,32 +81,45 @@ class Watch(ThreadingHTTPServer):
         """Cookies do not know ports, so the name does."""
         return f"fairsilo-{self.server_port}"
 
-    def found(self, path: str, query: dict[str, list[str]]) -> tuple[list[Path], Callable[[], str]]:
-        """The folders that a page is about, and what draws it.
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # a tab that was closed, or went elsewhere
+            super().handle_error(request, client_address)
+
+    def found(self, path: str, query: dict[str, list[str]]) -> Found:
+        """The page at an address.
 
         Raises:
             MissingError: There is no such page.
         """
-        places = self.places
-        kind, _, name = unquote(path).removeprefix("/").partition("/")
-        every = [*places.runs.values(), *places.comparisons.values()]
-        if kind == "" and list(places.runs) == ["."]:
-            kind, name = "run", "."
+        places, runs, comparisons = self.places, self.places.runs, self.places.comparisons
+        kind, _, name = _unquoted(path).removeprefix("/").partition("/")
+        if kind == "" and list(runs) == ["."]:
+            kind = "run"
         if kind == "" and not name:
-            return every, lambda: overview(places)
+            return Found([*runs.values(), *comparisons.values()], lambda: overview(places, runs, comparisons))
         if kind == "pair" and not name:
-            chosen = {one: _in(places.runs, one) for one in query.get("run", ())}
-            return list(chosen.values()), lambda: pair_page(places, list(chosen))
+            chosen = {one: _in(runs, one) for one in map(_unquoted, query.get("run", ()))}
+            return Found(list(chosen.values()), lambda: pair_page(places, chosen))
+        if kind in ("run", "comparison"):
+            name = name or "."  # browsers make /run/ of /run/.
         if kind == "run":
-            return [_in(places.runs, name)], lambda: run_page(places, name)
+            run = _in(runs, name)
+            return Found([run], lambda: run_page(places, name, run))
         if kind == "comparison":
-            _in(places.comparisons, name)
-            return every, lambda: comparison_page(places, name)
+            whole = _in(comparisons, name)
+            inside = [run for one, run in runs.items() if within(name, one)]
+            return Found([whole, *inside], lambda: comparison_page(places, name, whole, runs))
         folder, _, file = name.rpartition("/")
-        place = _in(places.comparisons | places.runs, folder or ".")
-        if kind != "files" or file not in SERVED or not (place / file).is_file():
+        served = _in(comparisons | runs, folder or ".") / file
+        # what a link leads to may lie anywhere
+        if kind != "files" or file not in SERVED or served.is_symlink() or not served.is_file():
             raise MissingError
-        return [place], lambda: (place / file).read_text(encoding="utf-8")
+        return Found([served.parent], lambda: served.read_text(encoding="utf-8", errors="replace"), SERVED_POLICY)
+
+
+def _unquoted(name: str) -> str:
+    """Names of folders need not be texts; addresses, and the values of ticks, have their bytes."""
+    return unquote(name, errors="surrogateescape")
 
 
 def _in(known: dict[str, Path], name: str) -> Path:
@@ -112,7 +136,8 @@ class _Handler(BaseHTTPRequestHandler):
         where = urlsplit(self.path)
         query = parse_qs(where.query)
         # another site's page may point a name of its own here; a browser then says that name
-        if self.headers.get("Host") not in [f"{one}:{self.server.server_port}" for one in (LOOPBACK, "localhost")]:
+        # (the port may be another one, at the other end of a tunnel)
+        if self.headers.get("Host", "").partition(":")[0].lower() not in (LOOPBACK, "localhost"):
             return self._answer(HTTPStatus.FORBIDDEN, "this address is not the one that fairsilo watch printed")
         if token := query.pop("token", [""])[0]:
             return self._enter(token)
@@ -129,25 +154,28 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _show(self, path: str, query: dict[str, list[str]]) -> None:
         try:
-            folders, draw = self.server.found(path, query)
+            found = self.server.found(path, query)
             # drawn again where a folder changed, and now and then: ages and the time left grow old by themselves
-            looks = repr((path, query, [mark(one) for one in folders], int(time.time() / EVERY)))
+            looks = repr((path, query, [mark(one) for one in found.folders], int(time.time() / EVERY)))
             tag = f'"{hashlib.sha256(looks.encode()).hexdigest()[:24]}"'
-            if self.headers.get("If-None-Match") == tag:
-                return self._answer(HTTPStatus.NOT_MODIFIED, "", tag=tag)
-            page = draw()
+            page = None if self.headers.get("If-None-Match") == tag else found.draw()
         except (MissingError, FileNotFoundError):  # gone since it was found, perhaps
             return self._answer(HTTPStatus.NOT_FOUND, "there is no such run or comparison here (any more)")
         except FairsiloError as problem:
             return self._answer(HTTPStatus.BAD_REQUEST, str(problem))
-        return self._answer(HTTPStatus.OK, page, HTML, tag)
+        except Exception as problem:  # noqa: BLE001 - files of anybody's, with anything in them
+            why = " ".join(f"{type(problem).__name__}: {problem}".split())
+            words = f"this page cannot be drawn, since a file that it is about is damaged or cannot be read ({why})"
+            return self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, words)
+        if page is None:
+            return self._answer(HTTPStatus.NOT_MODIFIED, "", tag=tag)
+        return self._answer(HTTPStatus.OK, page, HTML, tag, found.policy)
 
     def _may(self) -> bool:
-        try:
-            given = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
-        except CookieError:
-            return False
-        return given is not None and hmac.compare_digest(given.value.encode(), self.server.token.encode())
+        # piece by piece: another program on this machine may have set a cookie that no parser likes
+        pieces = (piece.strip().partition("=") for piece in self.headers.get("Cookie", "").split(";"))
+        given = [value for name, _, value in pieces if name == self.server.cookie]
+        return any(hmac.compare_digest(one.encode(), self.server.token.encode()) for one in given)
 
     def _enter(self, token: str) -> None:
         """The token goes into a cookie, and out of the address: histories and screenshots show addresses."""
@@ -155,11 +183,20 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(HTTPStatus.FORBIDDEN, "this token is not the one of the fairsilo watch that runs here")
         self.send_response(HTTPStatus.SEE_OTHER)
         self.send_header("Location", "/")
-        self.send_header("Set-Cookie", f"{self.server.cookie}={token}; HttpOnly; SameSite=Strict; Path=/")
+        # not Strict, which browsers keep back when the printed address is followed from another site's page
+        self.send_header("Set-Cookie", f"{self.server.cookie}={token}; HttpOnly; SameSite=Lax; Path=/")
         return self._finish("")
 
-    def _answer(self, status: HTTPStatus, content: str, kind: str = "text/plain; charset=utf-8", tag: str = "") -> None:
+    def _answer(
+        self,
+        status: HTTPStatus,
+        content: str,
+        kind: str = "text/plain; charset=utf-8",
+        tag: str = "",
+        policy: str = POLICY,
+    ) -> None:
         self.send_response(status)
+        self.send_header("Content-Security-Policy", policy)
         if status != HTTPStatus.NOT_MODIFIED:
             self.send_header("Content-Type", kind)
         if tag:
@@ -167,7 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._finish(content)
 
     def _finish(self, content: str) -> None:
-        body = content.encode("utf-8")
+        body = content.encode("utf-8", errors="replace")
         for name, value in HEADERS.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(body)))

@@ -66,7 +66,7 @@ def silo_states(run: Run, now: Mapping[str, Any], running: bool) -> list[SiloSta
         for one in roster.get(kind) or ():
             name, unseen = str(one["name"]), kind == "unseen"
             here = (now.get("silos") or {}).get(name, {})
-            state, why, bad = _state(run, last, here, name, unseen, running)
+            state, why, bad = _state(run, last, now, name, unseen, running)
             lost = {
                 record["round"]
                 for record in run.rounds
@@ -91,9 +91,11 @@ def silo_states(run: Run, now: Mapping[str, Any], running: bool) -> list[SiloSta
 
 
 def _state(
-    run: Run, last: Mapping[str, Any], here: Mapping[str, Any], name: str, unseen: bool, running: bool
+    run: Run, last: Mapping[str, Any], now: Mapping[str, Any], name: str, unseen: bool, running: bool
 ) -> tuple[str, str, bool]:
     """Words, the reason, and whether it is bad."""
+    asked = now.get("silos") or {}
+    here = asked.get(name, {})
     doing, why = here.get("state"), str(here.get("why", ""))
     if running and doing == WORKING:
         exchange = str(here.get("exchange"))
@@ -107,7 +109,9 @@ def _state(
         why = f"{before[0].get('kind')}: {before[0].get('detail')}"
         return f"{_word(why)} in round {last['round']}", why, True
     if running:
-        out = not unseen and name not in last.get("participants", [name])
+        # those who are asked to train are this round's; until then the last round has to do
+        taking_part = asked if now.get("exchange") == "train" else last.get("participants", [name])
+        out = not unseen and name not in taking_part
         return ("sits out" if out else "waiting"), "", False
     return ("finished" if run.info.get("status") == "finished" else "stopped"), "", False
 

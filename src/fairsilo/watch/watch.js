@@ -2,6 +2,7 @@
 "use strict";
 
 const EVERY = 1500; // milliseconds
+const REST = 3; // times as long as the last look took, at least, until the next one
 const connection = document.getElementById("connection");
 const pause = document.getElementById("pause");
 let known = null; // the mark of the page that is shown
@@ -18,19 +19,27 @@ function kept(piece) {
     ticked: [...piece.querySelectorAll("input:checked")].map((one) => one.value),
     scrolled: [...piece.querySelectorAll(".table")].map((one) => one.scrollLeft),
     open: [...piece.querySelectorAll("details")].map((one) => one.open),
-    focus: piece.contains(here) ? reachable(piece).indexOf(here) : -1,
+    focus: piece.contains(here) ? called(here) : null,
+    place: piece.contains(here) ? alike(piece, called(here)).indexOf(here) : -1,
   };
 }
 
-function reachable(piece) {
-  return [...piece.querySelectorAll("a, button, input, summary, [tabindex]")];
+// by what it is and not by where it is: rows come and go. Words of links and tables change; of tables the place counts
+function called(one) {
+  if (one.matches(".table")) return "table";
+  return `${one.tagName} ${one.value || one.getAttribute("href") || one.textContent}`;
+}
+
+function alike(piece, name) {
+  const reachable = [...piece.querySelectorAll("a, button, input, summary, [tabindex]")];
+  return reachable.filter((one) => called(one) === name);
 }
 
 function restore(piece, was) {
   for (const one of piece.querySelectorAll("input")) one.checked = was.ticked.includes(one.value);
   piece.querySelectorAll(".table").forEach((one, at) => { one.scrollLeft = was.scrolled[at] || 0; });
   piece.querySelectorAll("details").forEach((one, at) => { one.open = was.open[at] || false; });
-  if (was.focus >= 0) reachable(piece)[was.focus]?.focus({ preventScroll: true });
+  if (was.focus !== null) alike(piece, was.focus)[was.place]?.focus({ preventScroll: true });
 }
 
 // regions that are read aloud stay the same elements, so that only a change of their words is read
@@ -39,7 +48,7 @@ function update(old, fresh) {
   const anew = [...fresh.querySelectorAll("[role=status]")];
   if (said.length === anew.length) {
     said.forEach((one, at) => {
-      if (one.textContent !== anew[at].textContent) one.textContent = anew[at].textContent;
+      if (one.innerHTML !== anew[at].innerHTML) one.replaceChildren(...anew[at].cloneNode(true).childNodes);
       one.className = anew[at].className;
     });
   }
@@ -94,6 +103,7 @@ pause.addEventListener("click", () => {
 document.addEventListener("visibilitychange", look);
 
 (async function follow() {
+  const begun = performance.now();
   await look();
-  setTimeout(follow, EVERY);
+  setTimeout(follow, Math.max(EVERY, REST * (performance.now() - begun)));
 })();
