@@ -18,7 +18,7 @@ LOCK, OWNER = (
     ".lock",
     ".owner",
 )  # the lock itself goes with its process, also by a kill; the second file says whose it is
-PATIENCE = 0.5  # seconds: whoever asks whether a folder is in use holds it for a moment
+PATIENCE = 1.0  # seconds: whoever asks whether a folder is in use holds it for a moment
 
 
 @contextmanager
