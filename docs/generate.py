@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +31,7 @@ TASKS = Path("docs") / "tasks"
 SETTINGS = Path("docs") / "settings.md"
 LEDGER = Path("docs") / "reproduction.md"
 MODELS = Path("docs") / "models.md"
+NOTEBOOKS = Path("docs") / "notebooks"
 THREATS = Path("docs") / "threats.md"
 BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
 GENERATED = (
@@ -132,7 +135,32 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     pages |= {TASKS / f"{name}.md": task_page(name) for name in TASK_WORDS}
     pages |= {PAGES / "README.md": index(found), DATA / "README.md": data_index()}
     pages[THREATS] = with_table(THREATS, (root / THREATS).read_text(encoding="utf-8"), threats_table())
+    pages |= {NOTEBOOKS / f"{page.stem}.ipynb": notebook(page.read_text(encoding="utf-8")) for page in tutorials()}
     return {**pages, MODELS: models_page(), SETTINGS: settings_page(), LEDGER: ledger()}
+
+
+def tutorials() -> list[Path]:
+    """The pages that are notebooks too: those with Python in them."""
+    docs = ROOT / "docs"
+    pages = [*sorted((docs / "tutorials").glob("*.md")), docs / "your-own.md", docs / "your-own-data.md"]
+    return [page for page in pages if "```python\n" in page.read_text(encoding="utf-8")]
+
+
+def notebook(page: str) -> str:
+    """A page as a notebook: its Python blocks are cells, all else is text. The tests run the page's blocks."""
+    cells: list[dict[str, Any]] = []
+    for number, piece in enumerate(
+        re.split(r"(?:<!-- slow -->\n)?```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
+    ):
+        if not piece.strip():
+            continue
+        lines = piece.strip("\n").splitlines(keepends=True)
+        cell: dict[str, Any] = {"cell_type": "markdown", "id": f"cell-{number}", "metadata": {}, "source": lines}
+        if number % 2:
+            cell |= {"cell_type": "code", "execution_count": None, "outputs": []}
+        cells.append(cell)
+    about = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
+    return json.dumps({"cells": cells, "metadata": about, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
 
 
 def stale(root: Path = ROOT) -> list[str]:
@@ -144,7 +172,7 @@ def stale(root: Path = ROOT) -> list[str]:
 
 def write(root: Path = ROOT) -> None:
     wanted = generated(root)
-    for folder in (PAGES, DATA, TASKS):
+    for folder in (PAGES, DATA, TASKS, NOTEBOOKS):
         (root / folder).mkdir(parents=True, exist_ok=True)
     for path in _left_over(root, wanted):
         (root / path).unlink()

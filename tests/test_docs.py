@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -172,9 +173,22 @@ def test_sentences_of_the_troubleshooting_page_are_said_somewhere() -> None:
                 assert any(words in one for one in said), f"{words!r} of {sentence!r} is said nowhere"
 
 
+def test_a_notebook_has_the_blocks_of_its_page() -> None:
+    page = "# One\n\nwords\n\n<!-- slow -->\n```python\nx = 1\nprint(x)\n```\n\nmore\n\n```bash\nls\n```\n"
+    found = json.loads(generate.notebook(page))
+    kinds = [(cell["cell_type"], "".join(cell["source"])) for cell in found["cells"]]
+    assert kinds == [
+        ("markdown", "# One\n\nwords"),
+        ("code", "x = 1\nprint(x)"),
+        ("markdown", "more\n\n```bash\nls\n```"),
+    ]
+    assert {path.stem for path in generate.tutorials()} == {"clip", "segmentation", "your-own", "your-own-data"}
+
+
 # ------------------------------------------------------------------------------------------------------------ examples
 # the example of CONTRIBUTING.md is a package, which tests/test_check.py writes and runs
-PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
+TUTORIALS = sorted(f"docs/tutorials/{path.name}" for path in (ROOT / "docs" / "tutorials").glob("*.md"))
+PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), *TUTORIALS)
 BLOCK = re.compile(r"(?P<slow><!-- slow -->\n)?```(?P<kind>bash|python)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
