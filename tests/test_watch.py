@@ -483,7 +483,7 @@ def test_a_walk_that_takes_long_is_not_repeated_soon(tmp_path: Path, monkeypatch
         moment[0] += 2.0
         yield root, True
 
-    monkeypatch.setattr(places_module, "_found", walk)
+    monkeypatch.setattr(places_module, "folders_under", walk)
     monkeypatch.setattr(places_module.time, "monotonic", lambda: moment[0])
     places = Places(tmp_path)
     for later in (0.0, 19.0, 1.5):

@@ -60,16 +60,18 @@ def runs_under(root: Path) -> list[Kept]:
     """All runs in a folder, however deep, by name; a baseline counts as part of its run."""
     if not root.is_dir():
         raise FairsiloError(f"{root} is no folder")
-    return [kept(folder) for folder in sorted(_folders(root))]
+    return [kept(folder) for folder in sorted(one for one, is_run in folders_under(root) if is_run)]
 
 
-def _folders(root: Path) -> Iterator[Path]:
+def folders_under(root: Path) -> Iterator[tuple[Path, bool]]:
+    """Folders of runs (True) and of comparisons, however deep; inside a run there are none."""
     for place, inside, files in os.walk(root):
+        inside[:] = sorted(name for name in inside if not name.startswith("."))
+        if PLAN in files or "comparison.json" in files:
+            yield Path(place), False
         if "run.json" in files and "config.yaml" in files:
             inside.clear()
-            yield Path(place)
-        else:
-            inside[:] = [name for name in inside if not name.startswith(".")]
+            yield Path(place), True
 
 
 def kept(folder: Path, *, running: bool | None = None, sized: bool = True) -> Kept:

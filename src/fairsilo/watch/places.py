@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -14,8 +13,8 @@ from typing import Generic, TypeVar
 from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import Run
 from fairsilo.report.page import read_run
-from fairsilo.runs.folder import NOW, PLAN
-from fairsilo.runs.inventory import Kept, kept
+from fairsilo.runs.folder import NOW
+from fairsilo.runs.inventory import Kept, folders_under, kept
 from fairsilo.runs.lock import in_use
 from fairsilo.runs.running import BASELINE
 
@@ -109,22 +108,11 @@ class Places:
                 return
             runs: dict[str, Path] = {}
             comparisons: dict[str, Path] = {}
-            for folder, is_run in _found(self.root):
+            for folder, is_run in folders_under(self.root):
                 (runs if is_run else comparisons)[self.name(folder)] = folder
             ended = time.monotonic()
             self._runs, self._comparisons = runs, comparisons
             self._due = ended + max(FRESH, REST * (ended - begun))
-
-
-def _found(root: Path) -> Iterator[tuple[Path, bool]]:
-    """Folders of runs (True) and of comparisons; inside a run there are none."""
-    for place, inside, files in os.walk(root):
-        inside[:] = sorted(name for name in inside if not name.startswith("."))
-        if PLAN in files or "comparison.json" in files:
-            yield Path(place), False
-        if "run.json" in files and "config.yaml" in files:
-            inside.clear()
-            yield Path(place), True
 
 
 def _how_far(folder: Path, running: bool) -> Kept | None:
