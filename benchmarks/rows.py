@@ -5,7 +5,8 @@
 
 Tables in the order given, in each the first seed of all rows before the second. A run is one `fairsilo reproduce` in a
 process of its own; what is not finished in time is stopped. OUT gets a line for every finished run as soon as it is
-there; `python benchmarks/rows.py --merge lines.jsonl` puts them into this checkout's ledger.
+there; one that ends with an error or loses a silo's update is tried once more instead. With
+`python benchmarks/rows.py --merge lines.jsonl` lines come into this checkout's ledger.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,19 +92,26 @@ def made(cell: Cell, given: list[str], folder: Path, ends: float) -> str:
 
 
 def fill(cells: list[Cell], given: list[str], jobs: int, minutes: float, out: Path, commit: str) -> None:
-    ends, waiting, lock = time.monotonic() + 60 * minutes, iter(cells), threading.Lock()
+    """What ends with an error or loses a silo's update, mostly for want of memory, is tried once more when all others
+    have been; a line is written of whole runs alone."""
+    ends, waiting, again, lock = time.monotonic() + 60 * minutes, deque(cells), deque[Cell](), threading.Lock()
 
     def work(folder: Path) -> None:
         while time.monotonic() < ends:
             with lock:
-                cell = next(waiting, None)
-            if cell is None:
-                return
+                first = bool(waiting)
+                if not waiting and not again:
+                    return
+                cell = (waiting or again).popleft()
             line = made(cell, given, folder, ends)
-            if line:
-                told = {"table": cell.table, **json.loads(line)} | ({"commit": commit} if commit else {})
-                with lock, out.open("a", encoding="utf-8") as stream:
-                    stream.write(json.dumps(told) + "\n")
+            told = {"table": cell.table, **json.loads(line)} | ({"commit": commit} if commit else {}) if line else {}
+            with lock:
+                if told and not told["failures"]:
+                    with out.open("a", encoding="utf-8") as stream:
+                        stream.write(json.dumps(told) + "\n")
+                elif first:
+                    again.append(cell)
+            if told:
                 print(f"{cell}: {told['seconds']:.0f} s, failures {told['failures']}", flush=True)
 
     with tempfile.TemporaryDirectory() as folder:

@@ -222,7 +222,7 @@ def test_pilots_of_one_seed_are_one_look() -> None:
                 cell["summary"]["generalisation"]["mean"] = value
                 some.append({**cell, "method": method, "held_out": domain, "seed": seed})
     found = verdict(["fedavg", "other"], some, "generalise").compared["generalisation"]["other"]
-    assert found.pairs == 3
+    assert (found.pairs, found.seeds) == (12, 3)
     assert found.difference.mean == pytest.approx(0.02)
     assert found.difference.p == pytest.approx(0.3, abs=0.1)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,3 +42,24 @@ def test_a_run_is_interrupted_also_where_a_shell_started_all_in_the_background()
     finally:
         signal.signal(signal.SIGINT, before)
     assert one.returncode == -signal.SIGINT
+
+
+def test_a_run_that_lost_a_silo_is_tried_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pytest.importorskip("rows")
+    lines = {"whole": [0], "unlucky": [1, 0], "broken": [None, None], "short of memory": [2, 2]}
+    asked: list[str] = []
+
+    def made(cell: Any, *_: Any) -> str:
+        asked.append(cell.row)
+        failures = lines[cell.row].pop(0)
+        return "" if failures is None else json.dumps({"method": cell.row, "seconds": 1.0, "failures": failures})
+
+    monkeypatch.setattr(rows, "made", made)
+    cells = [rows.Cell("some/table", row, "a", 0) for row in lines]
+    rows.fill(cells, [], 1, 1.0, tmp_path / "out", "abc")
+    assert asked == ["whole", "unlucky", "broken", "short of memory", "unlucky", "broken", "short of memory"]
+    kept = [json.loads(line) for line in (tmp_path / "out").read_text(encoding="utf-8").splitlines()]
+    assert [(one["method"], one["table"], one["commit"]) for one in kept] == [
+        ("whole", "some/table", "abc"),
+        ("unlucky", "some/table", "abc"),
+    ]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fairsilo.analysis.paired import holm, over_federations
+from fairsilo.analysis.paired import Difference, holm, over_federations, over_values
 from fairsilo.errors import FairsiloError
 from fairsilo.report.contested import write_contest
 from fairsilo.reproduction import ledger
@@ -38,8 +38,13 @@ RUNS = {
 ONE, TWO = (Source(name, METHODS, found) for name, found in RUNS.items())
 
 
+def over(*federations: list[float]) -> Difference:
+    """Of federations with one held-out domain, seed by seed."""
+    return over_federations([{("a", seed): value for seed, value in enumerate(some)} for some in federations])
+
+
 def test_one_federation_is_a_paired_t_test() -> None:
-    found, wanted = over_federations([[1.0, 2.0, 4.0]]), stats.ttest_1samp([1.0, 2.0, 4.0], 0)
+    found, wanted = over_values([1.0, 2.0, 4.0]), stats.ttest_1samp([1.0, 2.0, 4.0], 0)
     interval = wanted.confidence_interval(0.95)
     assert (found.mean, found.p) == (pytest.approx(7 / 3), pytest.approx(wanted.pvalue))
     assert found.margin == pytest.approx((interval.high - interval.low) / 2)
@@ -48,20 +53,20 @@ def test_one_federation_is_a_paired_t_test() -> None:
 def test_two_federations_are_welch_s_test() -> None:
     """The mean of two means is half the difference of one and the other turned round."""
     one, two = [1.0, 2.0, 4.0, 2.5], [3.0, 8.0]
-    found = over_federations([one, two])
+    found = over(one, two)
     wanted = stats.ttest_ind(one, [-value for value in two], equal_var=False)
     assert (found.mean, found.p) == (pytest.approx((np.mean(one) + np.mean(two)) / 2), pytest.approx(wanted.pvalue))
 
 
 def test_a_single_pair_or_none_that_differs_tells_no_margin() -> None:
-    assert over_federations([[1.0, 2.0], [3.0]]) == over_federations([[1.5, 1.5], [3.0, 3.0]])
-    assert over_federations([[1.0, 2.0], [3.0]]).margin is None
+    assert over([1.0, 2.0], [3.0]) == over([1.5, 1.5], [3.0, 3.0])
+    assert over([1.0, 2.0], [3.0]).margin is None
 
 
 def test_the_level_is_kept() -> None:
     """Three federations without any difference, of unlike spread: about one in twenty intervals misses zero."""
     stream = np.random.default_rng(0)
-    tries = [over_federations([list(stream.normal(0, width, 4)) for width in (0.5, 1.0, 3.0)]) for _ in range(2000)]
+    tries = [over(*(list(stream.normal(0, width, 4)) for width in (0.5, 1.0, 3.0))) for _ in range(2000)]
     assert 0.03 < np.mean([one.p is not None and one.p < 0.05 for one in tries]) < 0.065
 
 
@@ -70,7 +75,7 @@ def test_each_federation_counts_once() -> None:
     assert found.reference == "fedavg"
     wanted = {"fedavg": (52 + 80.5) / 2, "faa": (55 + 80.5) / 2, "ga": (40 + 90.5) / 2}
     assert found.means("unseen") == pytest.approx(wanted)
-    alone = [over_federations(some) for some in ([[3.0, 4, 2], [-1, 1]], [[-10.0, -12, -14], [10, 10]])]
+    alone = [over(*some) for some in ([[3.0, 4, 2], [-1, 1]], [[-10.0, -12, -14], [10, 10]])]
     both = [found.differences["unseen"][name] for name in ("faa", "ga")]
     assert [one.mean for one in both] == pytest.approx([1.5, -1.0])
     assert [one.margin for one in both] == pytest.approx([one.margin for one in alone])

@@ -177,8 +177,25 @@ def test_a_crossing_reads_values_by_row_column_and_block() -> None:
     alone = [stats.ttest_1samp(some, 0).pvalue for some in ([1.5, 3.5], [14 / 3, 10 / 3])]
     assert (prox.p, afl.p) == pytest.approx((alone[0], 2 * alone[1]))  # the smaller one counts twice
     assert found.front() == ["fedprox | afl"]
-    assert "what differs from block to block" in sources_of(found, "unseen")
+    assert "what differs between federations and seeds" in sources_of(found, "unseen")
     assert sources_of(found, "worst") == "worst domain: all compositions are the same."
+
+
+def test_domains_held_out_with_one_seed_are_one_look() -> None:
+    """Two domains of one seed beside one of another: two looks, the first of them a mean."""
+    gains = {("c", 0): 0.02, ("d", 0): 0.06, ("c", 1): 0.07}
+    records = []
+    for (held_out, seed), gain in gains.items():
+        for one in runs(seed=seed, held_out=held_out):
+            one["generalisation"] += gain * one["method"].startswith("fedprox")
+            records.append(one)
+    found = Crossing.of([source("one", records)])
+    assert (len(found.blocks.whole), found.looks) == (3, [("one", 0), ("one", 1)])
+    prox = found.contributions["unseen"][0]["fedprox"]
+    assert prox.mean == pytest.approx(1.5 + (4 + 7) / 2)  # 1.5 without any gain
+    wanted = stats.ttest_1samp([5.5, 8.5], 0).confidence_interval(0.95)
+    assert prox.margin == pytest.approx((wanted.high - wanted.low) / 2)
+    assert "over the 2 federations and seeds" in about(found)
 
 
 def test_what_the_others_are_compared_with_comes_first() -> None:

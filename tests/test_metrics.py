@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from fairsilo.analysis.chance import wilson
 from fairsilo.analysis.metrics import (
@@ -289,9 +288,9 @@ def test_methods_are_compared_cell_by_cell() -> None:
     # u has 0.3 and 0.8, v 1.0; by seed 0.65 and 0.8
     assert other["generalisation"]["mean"] == pytest.approx(0.775)
     assert other["generalisation"]["std"] == pytest.approx(0.15 / math.sqrt(2))
-    # pairs: 0.2 and 0.3 in u, 0.1 in v, which has one seed, so that the interval is over the means 0.25 and 0.1
+    # pairs: 0.2 and 0.3 in u, 0.1 in v, which has one seed, so that there is no interval
     assert other["generalisation"]["difference"] == pytest.approx(0.175)
-    assert other["generalisation"]["margin"] == pytest.approx(stats.t.ppf(0.975, 1) * 0.075)
+    assert other["generalisation"]["margin"] is None
     assert other["fairness"]["difference"] == pytest.approx(-0.1)
     assert other["fairness"]["margin"] is None  # they do not differ at all
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 import torch
+from scipy import stats
 from typer.testing import CliRunner
 
 from fairsilo.cli import app
 from fairsilo.errors import FairsiloError
 from fairsilo.report.figures.files import asked_figures, numbers_of
 from fairsilo.report.forest import Effect, forest_chart
-from fairsilo.report.reproduced import reproduced_markdown
+from fairsilo.report.reproduced import in_words, reproduced_markdown
 from fairsilo.report.reproduced_page import write_reproduced
 from fairsilo.reproduction import checking, ledger, tables
 from fairsilo.reproduction.measures import MEASURES
@@ -182,7 +183,7 @@ def test_an_estimate_is_students() -> None:
     assert found is not None
     assert found.mean == 2
     assert found.margin == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)  # 97.5 % of t with two degrees of freedom
-    assert Estimate.of({("a", 0): 1.0}) == (1.0, None, 1)
+    assert Estimate.of({("a", 0): 1.0}) == (1.0, None, 1, None)
     assert Estimate.of({}) is None
 
 
@@ -190,11 +191,11 @@ def test_each_domain_counts_once_however_many_seeds_were_run() -> None:
     found = Estimate.of({("a", 0): 1.0, ("a", 1): 3.0, ("a", 2): 2.0, ("b", 0): 6.0})
     assert found is not None
     assert (found.mean, found.runs) == (4.0, 4)
-    assert found.margin == pytest.approx(12.706205 * 2, rel=1e-6)  # b has one seed: over the means 2 and 6
+    assert found.margin is None  # b has one seed
     found = Estimate.of({("a", 0): 1.0, ("a", 1): 3.0, ("b", 0): 6.0, ("b", 1): 8.0})
     assert found is not None
-    # over seeds: variances 2 and 2, each over two seeds, over two domains squared; two degrees of freedom
-    assert (found.mean, found.margin) == (4.5, pytest.approx(4.302653 * math.sqrt(0.5), rel=1e-6))
+    # over the seeds' means 3.5 and 5.5, of which the error is 1; one degree of freedom
+    assert (found.mean, found.margin) == (4.5, pytest.approx(12.706205, rel=1e-6))
 
 
 def test_rows_are_paired_with_the_first_by_domain_and_seed(folder: Path) -> None:
@@ -214,6 +215,28 @@ def test_rows_are_paired_with_the_first_by_domain_and_seed(folder: Path) -> None
     assert standing.rows[1].found["deviation"].paper_gain is None
     assert standing.rows[0].found["unseen"].gain is None
     assert "| fedprox | 4 of 1 | 47.5 | 55.0 | +10.0 ± 2.5 (as the paper) | +5.0 |" in reproduced_markdown(standing)
+
+
+def test_differences_are_told_in_words_and_sure_is_corrected_for_all(folder: Path) -> None:
+    gains = {0: 0.1, 1: 0.11, 2: 0.105}
+    records = [record("fedavg", seed, 0.5) for seed in gains]
+    records += [record("fedprox", seed, 0.5 + gain) for seed, gain in gains.items()]
+    standing = Standing.of(read_table("some/table1"), records)
+    told = in_words(standing, only=True)
+    assert told == [
+        "held-out domain: fedprox is 10.5 ± 1.2 above fedavg (the paper: 5.0 above), as the paper has it; sure"
+    ]
+    place = ("fedprox", "unseen")
+    assert standing.corrected[place] == pytest.approx(stats.ttest_1samp([10.0, 11, 10.5], 0).pvalue)
+    turned = [{**one, "generalisation": 1 - one["generalisation"]} for one in records]
+    (other,) = in_words(Standing.of(read_table("some/table1"), turned), only=True)
+    assert "10.5 ± 1.2 below fedavg (the paper: 5.0 above), not as the paper has it" in other
+    standing.corrected[place] = 0.06
+    assert "not sure as one of 1 comparisons" in in_words(standing, only=True)[0]
+    one_seed = [one for one in records if one["seed"] == 0]
+    single = Standing.of(read_table("some/table1"), one_seed)
+    assert in_words(single, only=True) == []
+    assert "without an interval, so that it may be chance" in in_words(single)[0]
 
 
 @pytest.mark.parametrize(

@@ -113,10 +113,20 @@ def comparison(*names: str) -> dict[str, Any]:
 def test_methods_are_compared_with_paired_differences() -> None:
     lines = rendered(comparison_table(comparison("fedavg", "faa")))
     assert lines[0] == ["percent, mean over 2 held-out domains, one seed; last round"]
+    assert lines[2] == ["method", "minus fedavg", "minus fedavg", "minus fedavg"]
+    # fedavg: 20 and 40; faa: 30 and 60; differences 10 and 20
+    assert lines[3] == ["fedavg", "30.0", "70.0", "10.0 (60.0)"]
+    assert lines[4] == ["faa", "45.0", "70.0", "10.0 (60.0)"]
+    assert lines[5] == ["+15.0", "+0.0", "+0.0"]
+
+
+def test_differences_have_a_margin_over_seeds() -> None:
+    seeds = {"u": 3, "v": 4}
+    found = comparison("fedavg", "faa")
+    cells = [{**cell, "held_out": "u", "seed": seeds[cell["held_out"]]} for cell in found["cells"]]
+    lines = rendered(comparison_table({**found, "held_out": ["u"], "seeds": [3, 4], "cells": cells}))
     assert (lines[2], lines[3]) == (["minus fedavg"] * 3, ["method", "± 95 %", "± 95 %", "± 95 %"])
-    # fedavg: 20 and 40; faa: 30 and 60; differences 10 and 20, their standard error 5, Student's t of 1 degree 12.706
-    assert lines[4] == ["fedavg", "30.0", "70.0", "10.0 (60.0)"]
-    assert lines[5] == ["faa", "45.0", "70.0", "10.0 (60.0)"]
+    # differences 10 and 20, their standard error 5, Student's t of one degree 12.706
     assert lines[6] == ["+15.0 ± 63.5", "+0.0", "+0.0"]
 
 

@@ -1,23 +1,21 @@
 """What pilots allow to say: which method to take, what it wins, and what no pilot told apart.
 
-Pilots of one seed share silos, initial weights and samples, whatever domain is held out, so that they are no
-independent looks. A difference is therefore averaged over the divisions of a seed first, and tested over seeds.
+Pilots of one seed are no independent looks, whatever domain is held out: differences are tested over seeds
+(`analysis/paired.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from fairsilo.analysis.metrics import AT_HOME, HEADLINES, at_chance, headline, mean
-from fairsilo.analysis.paired import Cells, Compared, corrected, from_pairs
+from fairsilo.analysis.metrics import AT_HOME, HEADLINES, headline, mean
+from fairsilo.analysis.paired import Cells, Compared, compared, corrected, from_pairs, pairs_of
 from fairsilo.errors import FairsiloError
 
 GOALS = {"generalise": "generalisation", "personalise": "personalisation", "fair": "fairness"}
 LOCAL = "local"  # the method by which silos train alone
 Found = Mapping[str, Mapping[str, Compared]]
-Number = Callable[[Mapping[str, Any]], float | None]  # of a run's summary
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ def _compared(methods: Sequence[str], cells: Cells, counts: Sequence[str]) -> tu
     looked: dict[tuple[str, str], Compared] = {}
     for key in HEADLINES:
         for name in methods[1:]:
-            one = over_seeds(cells, name, methods[0], _headline(key), even=key == "fairness")
+            one = compared(cells, name, methods[0], key)
             if one is not None:
                 looked[key, name] = one
     alone = at_home(cells, LOCAL, methods[0])
@@ -128,37 +126,6 @@ def _compared(methods: Sequence[str], cells: Cells, counts: Sequence[str]) -> tu
     return {key: told[key] for key in HEADLINES if key in told}, told.get(AT_HOME, {}).get(LOCAL)
 
 
-def _headline(key: str) -> Number:
-    return lambda summary: headline(summary)[key]
-
-
-def over_seeds(
-    cells: Cells, method: str, first: str, number: Number, *, of_first: Number | None = None, even: bool = False
-) -> Compared | None:
-    """A method's number minus the first one's, averaged over the divisions of each seed; None where there is no pair.
-
-    Args:
-        cells: The runs.
-        method: The one that is compared.
-        first: With which.
-        number: What of a run's summary.
-        of_first: What of the first one's, where it is something else.
-        even: It is a spread, of which nothing is said where a run is at chance.
-    """
-    runs: dict[str, dict[tuple[int, str], Mapping[str, Any]]] = {}
-    for cell in cells:
-        runs.setdefault(cell["method"], {})[cell["seed"], cell["held_out"]] = cell["summary"]
-    mine, theirs = runs.get(method, {}), runs.get(first, {})
-    if even and any(at_chance(summary)["fairness"] for some in (mine, theirs) for summary in some.values()):
-        return None
-    by_seed: dict[int, list[float]] = {}
-    for (seed, domain), summary in mine.items():
-        value, other = number(summary), (of_first or number)(theirs[seed, domain]) if (seed, domain) in theirs else None
-        if value is not None and other is not None:
-            by_seed.setdefault(seed, []).append(value - other)
-    return from_pairs({"": [mean(some) for some in by_seed.values()]}) if by_seed else None
-
-
 def _sign(one: Compared | None, key: str, higher: bool) -> int:
     """1: better for sure, -1: worse for sure, 0: not told apart. Of a spread less is better."""
     if one is None or not one.sure:
@@ -169,7 +136,7 @@ def _sign(one: Compared | None, key: str, higher: bool) -> int:
 
 def _losses(cells: Cells, first: str, name: str, signs: Mapping[str, int], higher: bool) -> tuple[str, ...]:
     """Where a method is worse, or has no number; evenness that is paid for with a worse mean is no gain in fairness."""
-    paid = _sign(over_seeds(cells, name, first, _headline(AT_HOME)), AT_HOME, higher) < 0
+    paid = _sign(compared(cells, name, first, AT_HOME), AT_HOME, higher) < 0
     return tuple(
         key
         for key in HEADLINES
@@ -194,10 +161,11 @@ def _mean_at_home(cells: Cells, name: str, higher: bool) -> float:
 
 def at_home(cells: Cells, method: str, first: str) -> Compared | None:
     """Silos' own models of a method minus the shared model of the first one, on silos' own data."""
-    return over_seeds(
+    pairs = pairs_of(
         cells,
         method,
         first,
-        _headline("personalisation"),
-        of_first=lambda summary: summary["fairness"]["global"].get("mean"),
+        lambda summary: headline(summary)["personalisation"],
+        lambda summary: summary["fairness"]["global"].get("mean"),
     )
+    return from_pairs(pairs)

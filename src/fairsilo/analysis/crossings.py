@@ -1,6 +1,7 @@
 """What the halves of compositions contribute: rows x columns, each composition measured in the same blocks.
 
-A block is what all compositions met alike: a federation with one domain held out, and a seed. A value is taken to be
+A block is what all compositions met alike: a federation and a seed, with the mean over the domains that were held out,
+since runs of one seed on several of them are no independent looks. A value is taken to be
     block + row + column + row and column together + what differs from block to block,
 and as every composition is measured in every block, the sums of squares of these add up to the whole. What holds beyond
 these blocks is tested against how much it differs between them (blocks are random), so that one block tells nothing.
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from fairsilo.analysis.paired import SAME, Difference, over_federations
+from fairsilo.analysis.paired import SAME, Difference, over_values
 
 SOURCES = ("rows", "columns", "together", "blocks")
 
@@ -90,5 +91,5 @@ def contributions(values: Array, rows: Sequence[str], columns: Sequence[str]) ->
 def _contribution(differences: Array) -> Difference:
     """From differences by other half and block."""
     if differences.shape[1] > 1:
-        return over_federations([differences.mean(0).tolist()])
-    return replace(over_federations([differences.mean(1).tolist()]), p=None)
+        return over_values(differences.mean(0).tolist())
+    return replace(over_values(differences.mean(1).tolist()), p=None)

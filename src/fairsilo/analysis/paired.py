@@ -1,12 +1,17 @@
-"""Differences between methods, paired by what both met alike; which of several methods are ahead."""
+"""Differences between methods, paired by what both met alike; which of several methods are ahead.
+
+Runs of one seed share silos, initial weights and batches, whatever domain is held out, so that they are no independent
+looks. Margins and tests are therefore over seeds alone, and a single seed has none.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -15,8 +20,10 @@ from fairsilo.analysis.chance import CONFIDENCE
 from fairsilo.analysis.metrics import AT_HOME, HEADLINES, TAILS, VARIANCE, at_chance, deviation, headline, mean
 
 SURE = 0.05  # what is less likely by chance, after correction, is called sure
-SEEDS, DOMAINS = "seeds", "held-out domains"
 SAME = 1e-4  # values this close (percent) are equal: a ledger keeps six digits of a share
+
+
+Pairs = Mapping[tuple[str, int], float]  # held-out domain and seed -> a method's number minus another's
 
 
 @dataclass(frozen=True)
@@ -24,8 +31,9 @@ class Difference:
     """A mean of paired differences.
 
     Attributes:
-        mean: Over the federations, each of which counts once, however many pairs it has.
-        margin: How far the true mean over these federations may be from it (95 %); None where one has a single pair.
+        mean: Over the federations, each of which counts once, and in each over its held-out domains, likewise.
+        margin: How far the true mean over these federations and domains may be from it with other seeds (95 %); None
+            where a domain has one seed.
         p: How likely so large a mean is by chance; None likewise.
     """
 
@@ -34,22 +42,62 @@ class Difference:
     p: float | None
 
 
-def over_federations(differences: Sequence[Sequence[float]], same: float = SAME) -> Difference:
+def over_federations(federations: Sequence[Pairs], same: float = SAME) -> Difference:
     """From the paired differences in each federation.
 
-    The federations are these and no sample of others, so that the error is made of the spread inside each of them; as
-    these may differ, the degrees of freedom are Welch's and Satterthwaite's. Of one federation it is Student's t test.
+    The federations and their domains are these and no sample of others, so that the error is made of the spread over
+    seeds in each federation; as these may differ, the degrees of freedom are Welch's and Satterthwaite's. Of one
+    federation it is Student's t test over the seeds' means.
     """
-    mean = statistics.fmean(statistics.fmean(some) for some in differences)
-    if any(len(some) < 2 for some in differences):
+    looks = [_over_seeds(pairs) for pairs in federations]
+    mean = statistics.fmean(look.mean for look in looks)
+    if any(look.variance is None for look in looks):
         return Difference(mean, None, None)
-    parts = [statistics.variance(some) / len(some) / len(differences) ** 2 for some in differences]
+    parts = [(look.variance or 0.0) / len(looks) ** 2 for look in looks]
     error = math.sqrt(math.fsum(parts))
     if error <= same:  # nothing but rounding
         return Difference(mean, None, None)
-    free = error**4 / math.fsum(part**2 / (len(some) - 1) for part, some in zip(parts, differences, strict=True))
+    free = error**4 / math.fsum(part**2 / look.free for part, look in zip(parts, looks, strict=True))
     p = float(2 * stats.t.sf(abs(mean) / error, free))  # type: ignore[attr-defined]
     return Difference(mean, margin_of(error, free), p)
+
+
+class _Look(NamedTuple):
+    """A federation's mean, the variance of that mean over seeds, and its degrees of freedom."""
+
+    mean: float
+    variance: float | None
+    free: int
+
+
+def _over_seeds(pairs: Pairs) -> _Look:
+    """Seeds are the looks: what a seed adds to the mean, summed over domains before it is squared.
+
+    Where every domain has every seed this is the variance of the seeds' means over their number. Where some are not
+    there, as many seeds count as the domain with the fewest has.
+    """
+    domains: dict[str, list[float]] = {}
+    for (domain, _), value in pairs.items():
+        domains.setdefault(domain, []).append(value)
+    means = {domain: statistics.fmean(values) for domain, values in domains.items()}
+    mean, seeds = statistics.fmean(means.values()), fewest_seeds(pairs)
+    if seeds < 2:
+        return _Look(mean, None, 0)
+    added: dict[int, float] = {}
+    for (domain, seed), value in pairs.items():
+        share = (value - means[domain]) / (len(domains) * len(domains[domain]))
+        added[seed] = added.get(seed, 0.0) + share
+    return _Look(mean, math.fsum(one**2 for one in added.values()) * seeds / (seeds - 1), seeds - 1)
+
+
+def fewest_seeds(pairs: Pairs) -> int:
+    """How many seeds the domain with the fewest has."""
+    return min(Counter(domain for domain, _ in pairs).values())
+
+
+def over_values(values: Sequence[float]) -> Difference:
+    """From independent differences: Student's t test."""
+    return over_federations([{("", place): value for place, value in enumerate(values)}])
 
 
 @dataclass(frozen=True)
@@ -59,14 +107,12 @@ class Compared:
     Attributes:
         difference: The mean of the paired differences, each held-out domain counting once.
         pairs: How many pairs of runs stand behind it.
-        over: What its margin is over: seeds, on these very domains, where every domain has two or more (runs on several
-            domains count as independent, also those of one seed); else the domains' means; empty where there is one
-            domain with one seed, and no margin.
+        seeds: How many seeds the held-out domain with the fewest has; one has no margin.
     """
 
     difference: Difference
     pairs: int
-    over: str
+    seeds: int
 
     @property
     def sure(self) -> bool:
@@ -76,35 +122,42 @@ class Compared:
 Cells = Sequence[Mapping[str, Any]]  # runs: method, held-out domain, seed and summary
 
 
-def paired_cells(cells: Cells, method: str, first: str, key: str) -> dict[str, list[float]]:
-    """Held-out domain -> a method's number minus the first method's, seed by seed.
+Number = Callable[[Mapping[str, Any]], float | None]  # of a run's summary
+
+
+def pairs_of(
+    cells: Cells, method: str, first: str, number: Number, of_first: Number | None = None
+) -> dict[tuple[str, int], float]:
+    """Held-out domain and seed -> a method's number minus the first method's, which may be another number of it."""
+    runs: dict[str, dict[tuple[str, int], Mapping[str, Any]]] = {method: {}, first: {}}
+    for cell in cells:
+        if cell["method"] in runs:
+            runs[cell["method"]][cell["held_out"], cell["seed"]] = cell["summary"]
+    found = {}
+    for place, summary in runs[method].items():
+        theirs = runs[first].get(place)
+        value, other = number(summary), None if theirs is None else (of_first or number)(theirs)
+        if value is not None and other is not None:
+            found[place] = value - other
+    return found
+
+
+def paired_cells(cells: Cells, method: str, first: str, key: str) -> dict[tuple[str, int], float]:
+    """The same of a headline.
 
     Nothing for the spread of methods of which a run is at chance: such a spread says nothing.
     """
-    found: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
-    for cell in cells:
-        if cell["method"] in (method, first):
-            found.setdefault((cell["held_out"], cell["seed"]), {})[cell["method"]] = cell["summary"]
-    summaries = [summary for pair in found.values() for summary in pair.values()]
+    summaries = (cell["summary"] for cell in cells if cell["method"] in (method, first))
     if key in ("fairness", VARIANCE) and any(at_chance(summary)["fairness"] for summary in summaries):
         return {}
-    pairs: dict[str, list[float]] = {}
-    for (domain, _), pair in found.items():
-        mine, theirs = (headline(pair[name])[key] if name in pair else None for name in (method, first))
-        if mine is not None and theirs is not None:
-            pairs.setdefault(domain, []).append(mine - theirs)
-    return pairs
+    return pairs_of(cells, method, first, lambda summary: headline(summary)[key])
 
 
-def from_pairs(pairs: Mapping[str, Sequence[float]]) -> Compared | None:
-    """From held-out domain -> paired differences, seed by seed; None where there is none."""
+def from_pairs(pairs: Pairs) -> Compared | None:
+    """None where there is no pair."""
     if not pairs:
         return None
-    groups = list(pairs.values())
-    seeds = min(map(len, groups)) > 1
-    difference = over_federations(groups if seeds else [[mean(some) for some in groups]], same=1e-9)
-    over = SEEDS if seeds else DOMAINS if len(groups) > 1 else ""
-    return Compared(difference, sum(map(len, groups)), over)
+    return Compared(over_federations([pairs], same=1e-9), len(pairs), fewest_seeds(pairs))
 
 
 def compared(cells: Cells, method: str, first: str, key: str) -> Compared | None:

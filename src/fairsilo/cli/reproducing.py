@@ -52,7 +52,7 @@ def reproduce(
     Without a table all of them are listed, with what was run. The same command goes on with what is not finished.
     """
     from fairsilo.report.crossed import crossed_tables
-    from fairsilo.report.reproduced import listed_table, reproduced_table
+    from fairsilo.report.reproduced import in_words, listed_table, reproduced_table
     from fairsilo.report.reproduced_page import write_reproduced
     from fairsilo.reproduction.crossing import crossed
     from fairsilo.reproduction.standing import Standing, runs_of
@@ -99,6 +99,8 @@ def reproduce(
     grid = crossed(table, shown)
     for drawn in crossed_tables(grid) if grid else [reproduced_table(standing)]:
         show(drawn)
+    for text in [] if grid else in_words(standing, only=True):
+        say(text)
     for text in table.differs:
         say(f"differs from the paper: {text}")
     for text in own:

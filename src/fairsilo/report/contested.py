@@ -27,7 +27,7 @@ def about(contest: Contest) -> str:
     over = f"Means are over {several} federations, each of which counts once. " if several > 1 else ""
     return (
         f"{over}Behind a mean stands the difference to {contest.reference}, paired by held-out domain and seed, with "
-        f"its margin (95 %) where there are several pairs; ! marks what chance would hardly give (p < {SURE:g}, "
+        f"its margin (95 %) over seeds where there are several; ! marks what chance would hardly give (p < {SURE:g}, "
         "corrected for all methods and answers by Holm). What is said holds for these federations, which are no sample "
         "of others. "
         f"{FRONT} is on the front: nobody is at least as good in all of {judged} and better in one."

@@ -22,14 +22,14 @@ def about(crossing: Crossing) -> str:
         f"A half's contribution is its difference to the first of its kind ({crossing.grid.rows[0]}; "
         f"{crossing.columns[0]}), averaged over the other halves. "
     )
-    if len(crossing.blocks.whole) == 1:
+    if len(crossing.looks) == 1:
         return said + (
             "Its margin (95 %) is over the other halves: how much it depends on what it stands beside. Of one "
-            "federation, held-out domain and seed nothing follows about others, so nothing is marked."
+            "federation and seed nothing follows about others, so nothing is marked."
         )
     return said + (
-        f"Its margin (95 %) is over the {len(crossing.blocks.whole)} blocks; ! marks what chance would hardly give "
-        "(p < 0.05, corrected for all halves and answers by Holm)."
+        f"Its margin (95 %) is over the {len(crossing.looks)} federations and seeds, held-out domains "
+        "averaged; ! marks what chance would hardly give (p < 0.05, corrected for all halves and answers by Holm)."
     )
 
 
@@ -41,11 +41,11 @@ def contributed(one: Difference, decimals: int = 1) -> str:
 
 def sources_of(crossing: Crossing, measure: str) -> str:
     """Where differences come from, in words."""
-    found, title, several = crossing.shares(measure), MEASURES[measure].title, len(crossing.blocks.whole) > 1
+    found, title, several = crossing.shares(measure), MEASURES[measure].title, len(crossing.looks) > 1
     if not found.of:
         return f"{title}: all compositions are the same."
     words = {"rows": "rows", "columns": "columns"}
-    words |= {"together": "both together", "blocks": "what differs from block to block and chance"}
+    words |= {"together": "both together", "blocks": "what differs between federations and seeds, and chance"}
     words = words if several else {**words, "together": "both together and chance"}
     parts = [
         f"{words[name]} {100 * found.of[name]:.0f} %" + ("" if (p := found.p.get(name)) is None else f" (p = {p:.2g})")

@@ -31,12 +31,12 @@ def write_crossed(crossing: Crossing, folder: Path, choose: int = 0) -> Path:
 
 def page(crossing: Crossing, choose: int = 0) -> str:
     """The whole document: what the halves contribute first, as that is what one can take away."""
-    count, blocks = len(crossing.grid.methods), len(crossing.blocks.whole)
+    count = len(crossing.grid.methods)
     title = f"{len(crossing.grid.rows)} × {len(crossing.grid.columns)} halves"
     said = [f"{count} compositions, each run in {crossing.blocks}."]
     said += [f"Not counted: {block} ({why})." for block, why in crossing.blocks.incomplete.items()]
-    if blocks == 1:
-        said.append("One federation, one held-out domain, one seed: what is seen here may be theirs alone.")
+    if len(crossing.looks) == 1:
+        said.append("One federation and one seed: what is seen here may be theirs alone.")
     body = heading("fairsilo crossings", title, *said)
     body += forests(crossing) + grids(crossing) + ahead(crossing) + (picked(crossing, choose) if choose else "")
     return document(title, body, f"<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n")

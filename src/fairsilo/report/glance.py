@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairsilo.analysis.metrics import AT_HOME
-from fairsilo.analysis.paired import DOMAINS, SEEDS, Compared, compare_cells, together
+from fairsilo.analysis.paired import Compared, compare_cells, together
 from fairsilo.report.blocks import figure, figures, paragraph, section
 from fairsilo.report.charts import emphasised, legend, scatter_chart, text, usable
 from fairsilo.report.forest import Effect, forest_chart
@@ -53,7 +53,8 @@ def verdict(first: str, found: Found) -> str:
     """What is sure, in a few sentences."""
     if not any(one.difference.p is not None for one in _all(found)):
         return paragraph(
-            "No difference has an interval, so that each may be chance: it takes several seeds or domains."
+            "No difference has an interval, so that each may be chance: it takes several seeds, whatever the number of "
+            "held-out domains."
         )
     told = _told(first, found, sure=True)
     return _listed(told) if told else paragraph(f"Nothing differs from {first} for sure.")
@@ -81,13 +82,10 @@ def margins(content: Content, found: Found) -> str:
     tested = sum(one.difference.p is not None for one in looked)
     if not tested:
         return ""
-    if content["held_out"] == ["-"]:
-        over, paired = "other seeds", "Differences are paired by seed"
-    else:
-        kinds = {one.over for one in looked if one.over}
-        said = {SEEDS: "other seeds on these held-out domains", DOMAINS: "other domains like those that were held out"}
-        over = " or, where a domain has one seed, over ".join(said[one] for one in (SEEDS, DOMAINS) if one in kinds)
+    paired = "Differences are paired by seed"
+    if content["held_out"] != ["-"]:
         paired = "Differences are paired by held-out domain and seed, and each domain counts once"
+    over = "other seeds" if len(content["held_out"]) == 1 else "other seeds on these held-out domains"
     return (
         f"{paired}; lines are intervals (95 %) over {over}, each by itself. A difference is called sure where chance "
         f"would give it in less than one of twenty cases, corrected for all {tested} comparisons (Holm)."
@@ -120,7 +118,7 @@ def sentence(name: str, first: str, key: str, one: Compared) -> str:
     good = mean < 0 if even or not unit().higher else mean > 0
     word = ("more" if good else "less") + " even" if even else "better" if good else "worse"
     much = " ± ".join(f"{abs(value) * unit().factor:.{decimals()}f}" for value in (mean, margin) if value is not None)
-    judged = "sure" if one.sure else "may be chance" if one.over else "one pair, which may be chance"
+    judged = "sure" if one.sure else "may be chance" if one.seeds > 1 else "one seed, which may be chance"
     return f"{name} {verb} {word} than {first} by {much} {unit().points}: {judged}"
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rich.markup import escape
 from rich.table import Table as Drawn
 
+from fairsilo.analysis.paired import SURE
 from fairsilo.report.crossed import crossed_markdown, markdown
 from fairsilo.reproduction.checking import TOLERANCE, Checked
 from fairsilo.reproduction.crossing import crossed
@@ -81,6 +82,37 @@ def cells(row: Row) -> list[Cells]:
         tuned, led = estimated(found.tuned, places), estimated(found.tuned_gain, places, sign=True)
         texts.append(Cells(ours, paper, gain + judged(found), wanted, tuned, led))
     return texts
+
+
+def in_words(standing: Standing, *, only: bool = False) -> list[str]:
+    """A sentence for each difference to the first row; only for those that are away from zero, where asked."""
+    first, count = standing.rows[0].method, len(standing.corrected)
+    told = []
+    for row in standing.rows[1:]:
+        for name, found in row.found.items():
+            gain, p = found.gain, standing.corrected.get((row.method, name))
+            if gain is None:
+                continue
+            away = gain.margin is not None and abs(gain.mean) > gain.margin
+            if away:
+                judgement = "sure" if p is not None and p < SURE else f"not sure as one of {count} comparisons"
+            else:
+                judgement = "may be chance" if p is not None else "without an interval, so that it may be chance"
+            beside = "" if found.paper_gain is None else f" (the paper: {_beside(found.paper_gain, name)})"
+            way = {None: "", True: ", as the paper has it", False: ", not as the paper has it"}[found.same_way]
+            if away or not only:
+                much = _beside(gain.mean, name, gain.margin)
+                told.append(f"{MEASURES[name].title}: {row.method} is {much} {first}{beside}{way}; {judgement}")
+    if only and not told and count:
+        return [f"nothing differs from {first} for sure ({count} comparisons)"]
+    return told
+
+
+def _beside(gain: float, measure: str, margin: float | None = None) -> str:
+    """`1.2 ± 0.5 above`."""
+    places = MEASURES[measure].decimals
+    much = " ± ".join(f"{abs(value):.{places}f}" for value in (gain, margin) if value is not None)
+    return f"{much} {'above' if gain >= 0 else 'below'}"
 
 
 def shown(row: Row) -> bool:

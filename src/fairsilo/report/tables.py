@@ -184,12 +184,12 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     """Methods x headlines: mean ± deviation over seeds, then the paired difference to the first method."""
     rows = compare_cells(comparison["methods"], comparison["cells"])
     selection = SELECTIONS[comparison["cells"][0]["summary"]["selection"]]
-    first = comparison["methods"][0]
+    beside = f"minus {escape(comparison['methods'][0])}" + "\n± 95 %" * (len(comparison["seeds"]) > 1)
     table = Table(title=f"{unit().word}, {means(comparison)}; {selection}", title_justify="left")
     table.add_column("method")
     for key in HEADLINES:
         what = f"{key}: std over silos, lower is more even (mean)" if key == "fairness" else key
-        table.add_column(f"{what}\n[dim]minus {escape(first)}\n± 95 %[/dim]", justify="right")
+        table.add_column(f"{what}\n[dim]{beside}[/dim]", justify="right")
     clustered = _clustered(comparison)
     if clustered:
         table.add_column("clustering accuracy", justify="right")

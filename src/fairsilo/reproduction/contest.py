@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from fairsilo.analysis.paired import Difference, corrected, front, mean_ranks, over_federations
+from fairsilo.analysis.paired import Difference, Pairs, corrected, front, mean_ranks, over_federations
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.reproduction.blocks import Blocks, Source
 
@@ -53,11 +53,18 @@ class Contest:
             for method, values in self.blocks.answers[measure].items()
         }
 
+    def _paired(self, values: Mapping[str, Sequence[float]], method: str) -> list[Pairs]:
+        """Federation by federation: a method minus the reference."""
+        found: dict[str, dict[tuple[str, int], float]] = {name: {} for name in self.federations}
+        for block, mine, theirs in zip(self.blocks.whole, values[method], values[self.reference], strict=True):
+            found[block.source][block.held_out, block.seed] = mine - theirs
+        return list(found.values())
+
     @cached_property
     def differences(self) -> dict[str, dict[str, Difference]]:
         """Measure -> method -> its difference to the reference; p is corrected for all of them together (Holm)."""
         found = {
-            (measure, method): over_federations(self._by_federation(_minus(values[method], values[self.reference])))
+            (measure, method): over_federations(self._paired(values, method))
             for measure, values in self.blocks.answers.items()
             for method in self.blocks.methods
             if method != self.reference
@@ -96,7 +103,3 @@ class Contest:
             "front": self.front(),
         }
         return json.loads(json.dumps(found))  # type: ignore[no-any-return]
-
-
-def _minus(values: Sequence[float], others: Sequence[float]) -> list[float]:
-    return [value - other for value, other in zip(values, others, strict=True)]

@@ -79,13 +79,29 @@ class Crossing:
         """Composition -> mean over the blocks."""
         return {name: sum(values) / len(values) for name, values in self.blocks.answers[measure].items()}
 
+    @cached_property
+    def looks(self) -> list[tuple[str, int]]:
+        """The federations and seeds: independent of each other, which the domains held out with one seed are not."""
+        return list(dict.fromkeys((block.source, block.seed) for block in self.blocks.whole))
+
+    def _by_look(self, values: Array) -> Array:
+        """By row, column and look: the mean over the domains that were held out."""
+        places = [
+            [place for place, block in enumerate(self.blocks.whole) if (block.source, block.seed) == look]
+            for look in self.looks
+        ]
+        return np.stack([values[:, :, some].mean(2) for some in places], axis=2)
+
     def shares(self, measure: str) -> Shares:
-        return shares(self.answers[measure])
+        return shares(self._by_look(self.answers[measure]))
 
     @cached_property
     def contributions(self) -> dict[str, tuple[dict[str, Difference], ...]]:
         """Measure -> what rows and columns contribute; p is corrected for all of them and all measures together."""
-        found = {name: contributions(values, self.grid.rows, self.columns) for name, values in self.answers.items()}
+        found = {
+            name: contributions(self._by_look(values), self.grid.rows, self.columns)
+            for name, values in self.answers.items()
+        }
         sure = iter(corrected([one for halves in found.values() for half in halves for one in half.values()]))
         return {name: tuple({half: next(sure) for half in kind} for kind in halves) for name, halves in found.items()}
 

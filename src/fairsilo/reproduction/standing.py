@@ -4,32 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
-from fairsilo.analysis.paired import from_pairs
+from fairsilo.analysis.paired import from_pairs, holm
 from fairsilo.reproduction.ledger import key, read
 from fairsilo.reproduction.measures import MEASURES, Record
 from fairsilo.reproduction.tables import Table, tables
 
 
 class Estimate(NamedTuple):
-    """A mean over runs, each held-out domain counting once, and how far the true one may be from it (95 %); None with
-    one run."""
+    """A mean over runs, each held-out domain counting once, and how far the true one may be from it with other
+    seeds (95 %); None with one seed."""
 
     mean: float
     margin: float | None
     runs: int
+    p: float | None = None
 
     @classmethod
     def of(cls, values: Mapping[tuple[str, int], float]) -> Estimate | None:
         """From a value, or a paired difference, for each held-out domain and seed."""
-        domains: dict[str, list[float]] = {}
-        for (domain, _), value in sorted(values.items()):
-            domains.setdefault(domain, []).append(value)
-        found = from_pairs(domains)
+        found = from_pairs(values)
         if found is None:
             return None
-        return cls(found.difference.mean, found.difference.margin, found.pairs)
+        return cls(found.difference.mean, found.difference.margin, found.pairs, found.difference.p)
 
 
 @dataclass(frozen=True)
@@ -110,6 +109,18 @@ class Standing:
     def searched(self) -> bool:
         """Whether there are runs with settings that were searched, alike for all rows."""
         return any(found.tuned for row in self.rows for found in row.found.values())
+
+    @cached_property
+    def corrected(self) -> dict[tuple[str, str], float]:
+        """Method and measure -> p of its difference to the first row, corrected for all of them together (Holm)."""
+        known = {
+            (row.method, name): found.gain.p
+            for row in self.rows
+            for name, found in row.found.items()
+            if found.gain is not None and found.gain.p is not None
+        }
+        fixed = zip(known, holm(list(known.values())), strict=True)
+        return {place: p for place, p in fixed if p is not None}
 
     @property
     def state(self) -> str:
