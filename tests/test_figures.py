@@ -247,5 +247,5 @@ def test_any_surface_is_drawn_and_its_scale_shows_the_models(losses: list[list[f
 
 
 def test_colours_come_from_the_page() -> None:
-    assert palette()[:3] == ("#9aa3ad", "#0068a8", "#c65200")
+    assert palette()[:3] == ("#848d97", "#0068a8", "#c65200")
     assert len(palette()) == 9

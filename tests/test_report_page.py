@@ -278,9 +278,8 @@ def test_nothing_comes_from_elsewhere(tmp_path: Path) -> None:
     make(folder / "baseline", "fedavg")
     content = read(folder)
     assert not re.search(r"https?://|//[a-z0-9.-]+\.[a-z]{2,}/", content)
-    assert not re.search(
-        r"<(link|script|img|iframe|object|embed|base)\b|@import|url\(|\b(src|href|srcset)\s*=", content
-    )
+    assert not re.search(r"<(link|script|img|iframe|object|embed|base)\b|@import|url\(|\b(src|srcset)\s*=", content)
+    assert set(re.findall(r'<(\w+)[^>]* href="([^,"]*)', content)) == {("a", "data:text/csv;charset=utf-8")}
     assert check_well_formed(content) > 9
     assert len(re.findall(r"<h1", content)) == 1
     identifiers = re.findall(r'\bid="([^"]+)"', content)
@@ -491,15 +490,33 @@ def test_line_chart_of_anything(points: list[charts.Point], log: bool) -> None:
     assert ("nothing was recorded" in drawing) == (not usable)
     for path in root.iter("path"):
         if path.get("class") == "line":
-            places = [float(number) for number in re.findall(r"-?[\d.]+", path.get("d", ""))]
-            assert all(charts.LEFT <= x <= charts.WIDTH - charts.RIGHT for x in places[::2])
-            assert all(charts.TOP <= y <= charts.HEIGHT - charts.BOTTOM for y in places[1::2])
+            for x, y in places_of(path.get("d", "")):
+                assert charts.LEFT <= x <= charts.WIDTH - charts.RIGHT
+                assert charts.TOP <= y <= charts.HEIGHT - charts.BOTTOM
+
+
+def places_of(path: str) -> list[tuple[float, float]]:
+    """Where the points of a line lie, which are told by steps from one to the next."""
+    found: list[tuple[float, float]] = []
+    for pen, across, down in re.findall(r"([Ml])(-?[\d.]+) (-?[\d.]+)", path):
+        start = found[-1] if pen == "l" else (0.0, 0.0)
+        found.append((round(start[0] + float(across), 1), round(start[1] + float(down), 1)))
+    return found
+
+
+def test_steps_along_a_line_end_where_its_points_are() -> None:
+    points: list[charts.Point] = [(n, math.sin(n) * 1.7) for n in range(1, 38)]
+    root = ElementTree.fromstring(charts.line_chart([Series("a", points)], title="t", y_label="y"))
+    line = next(path for path in root.iter("path") if path.get("class") == "line")
+    dots = [(float(dot.get("cx", "")), float(dot.get("cy", ""))) for dot in root.iter("circle")]
+    assert len(dots) == len(points)
+    assert places_of(line.get("d", "")) == dots
 
 
 def test_a_line_is_interrupted_where_a_value_is_missing() -> None:
     drawing = charts.line_chart([Series("a", [(1, 1.0), (2, None), (3, 2.0), (4, 3.0)])], title="t", y_label="y")
     path = next(p for p in ElementTree.fromstring(drawing).iter("path") if p.get("class") == "line")
-    assert re.sub(r"[^ML]", "", path.get("d", "")) == "MML"
+    assert re.sub(r"[^Ml]", "", path.get("d", "")) == "MMl"
 
 
 def test_line_chart_places_points_to_scale() -> None:

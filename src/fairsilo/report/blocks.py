@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from fairsilo.report.charts import signed, text
+from fairsilo.report.downloads import Chart, csv_link
 from fairsilo.report.units import unit
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -63,15 +64,17 @@ def paragraph(words: str, kind: str = "") -> str:
     return f'<p class="{kind}">{text(words)}</p>\n' if kind else f"<p>{text(words)}</p>\n"
 
 
-def figure(title: str, drawing: str, key: str = "", caption: str = "") -> str:
+def figure(title: str, drawing: Chart, key: str = "", caption: str = "") -> str:
+    """A drawing with its title, a link to its numbers, its key and a caption."""
     said = f"<figcaption>{text(caption)}</figcaption>" if caption else ""
-    return f"<figure><h3>{text(title)}</h3>{drawing}{key}{said}</figure>\n"
+    numbers = csv_link(drawing, title or drawing.heading)
+    return f"<figure><h3>{text(title)}</h3>{numbers}{drawing}{key}{said}</figure>\n"
 
 
-def image(svg: str, title: str) -> str:
+def image(svg: str, title: str, csv: str) -> Chart:
     """A drawing from a file, as an image: whatever the file holds, a browser runs no script in it and loads nothing."""
     coded = base64.b64encode(svg.encode("utf-8")).decode("ascii")
-    return f'<img src="data:image/svg+xml;base64,{coded}" alt="{text(title)}">'
+    return Chart(f'<img src="data:image/svg+xml;base64,{coded}" alt="{text(title)}">', title, csv)
 
 
 def figures(*content: str) -> str:

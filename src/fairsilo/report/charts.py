@@ -12,10 +12,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from fairsilo.report.downloads import Chart, numbers_as_csv
+
 WIDTH, HEIGHT = 440.0, 250.0
 LEFT, RIGHT, TOP, BOTTOM = 46.0, 14.0, 30.0, 38.0
 COLOURS = 8  # of the palette in page.css; colour 0 is the muted one
-MARKED = 40  # a line with more points than this is drawn without markers
+MARKED = 40  # a line with more points than this has a marker only here and there
+MARKS = 10  # then so many
+# by colour: where the outline of a marker begins, from its middle, and how it goes on; colour 1 is a circle
+SHAPES: tuple[tuple[float, float, str], ...] = (
+    (-3.8, 0.0, "l6.2 -3.6v7.2"),  # a triangle to the left
+    (0.0, 0.0, ""),
+    (-2.7, -2.7, "h5.4v5.4h-5.4"),  # a square
+    (0.0, -3.6, "l3.6 6.2h-7.2"),  # a triangle
+    (0.0, -3.8, "l3.8 3.8l-3.8 3.8l-3.8 -3.8"),  # a diamond
+    (0.0, 3.6, "l3.6 -6.2h-7.2"),  # a triangle upside down
+    (-1.2, -3.6, "h2.4v2.4h2.4v2.4h-2.4v2.4h-2.4v-2.4h-2.4v-2.4h2.4"),  # a plus
+    (0.0, -1.5, "l2 -2l1.5 1.5l-2 2l2 2l-1.5 1.5l-2 -2l-2 2l-1.5 -1.5l2 -2l-2 -2l1.5 -1.5"),  # a cross
+    (0.0, -4.4, "l1.1 3h3.1l-2.4 2l.9 3l-2.7 -1.8l-2.7 1.8l.9 -3l-2.4 -2h3.1"),  # a star
+)
 
 Form = Callable[[float], str]
 Point = tuple[float, float | None]
@@ -171,19 +186,17 @@ def _y_scale(values: Sequence[float], log: bool, limits: tuple[float, float] | N
     return Scale(ticks[0], ticks[-1], HEIGHT - BOTTOM, TOP, log), ticks
 
 
-def frame(height: float, title: str, said: str, body: str) -> str:
-    """A drawing of the usual width, with what it says for those who cannot see it."""
+def frame(height: float, title: str, said: str, body: str, csv: str) -> Chart:
+    """A drawing of the usual width with its numbers, and what it says for those who cannot see it."""
     label = text(f"{title}. {said}" if said else title)
-    return (
-        f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{label}">'
-        f"<title>{text(title)}</title>{body}</svg>"
-    )
+    drawing = f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{label}">'
+    return Chart(f"{drawing}<title>{text(title)}</title>{body}</svg>", title, csv)
 
 
-def nothing(title: str, said: str = "nothing was recorded") -> str:
+def nothing(title: str, said: str = "nothing was recorded") -> Chart:
     """A small empty chart that says why it is empty."""
     body = f'<text class="label" x="{WIDTH / 2:g}" y="45" text-anchor="middle">{text(said)}</text>'
-    return frame(80, title, said, body)
+    return frame(80, title, said, body, "")
 
 
 # ------------------------------------------------------------------------------------------------------- lines
@@ -198,7 +211,7 @@ def line_chart(
     limits: tuple[float, float] | None = None,
     include: Sequence[float] = (),
     marks: Sequence[tuple[float, str]] = (),
-) -> str:
+) -> Chart:
     """Lines over rounds. `include` widens the y axis, `marks` are upright rules with a word each."""
     lines = [_clean(line, log) for line in series]
     found = [(x, y) for line in lines for x, y in line.points if y is not None]
@@ -214,12 +227,16 @@ def line_chart(
     body += "".join(_line(line, x_scale, y_scale) for line in sorted(lines, key=lambda line: line.colour > 0))
     body += _columns(lines, x_scale, x_label, form)
     last = [(line.name, _last(line)) for line in lines if line.colour][:COLOURS]
-    return frame(HEIGHT, title, "Last: " + "; ".join(f"{name} {form(y)}" for name, y in last if y is not None), body)
+    said = "Last: " + "; ".join(f"{name} {form(y)}" for name, y in last if y is not None)
+    places = sorted({x for line in series for x, _ in line.points})
+    known = [dict(line.points) for line in series]
+    csv = numbers_as_csv([x_label, *(s.name for s in series)], ([x, *(line.get(x) for line in known)] for x in places))
+    return frame(HEIGHT, title, said, body, csv)
 
 
 def scatter_chart(
     series: Sequence[Series], *, title: str, x_label: str, y_label: str, form: Form = plain, log: bool = False
-) -> str:
+) -> Chart:
     """Points without lines; `log` is about the x axis."""
     found = [(x, y) for one in series for x, y in one.points if y is not None and math.isfinite(y)]
     if not found:
@@ -237,7 +254,8 @@ def scatter_chart(
             for x, y in points
         )
         body += f'<g class="s{one.colour}">{"".join(drawn)}</g>'
-    return frame(HEIGHT, title, f"{len(found)} points", body)
+    csv = numbers_as_csv(["name", x_label, y_label], ([one.name, x, y] for one in series for x, y in one.points))
+    return frame(HEIGHT, title, f"{len(found)} points", body, csv)
 
 
 def _clean(line: Series, log: bool) -> Series:
@@ -280,31 +298,36 @@ def _mark(scale: Scale, x: float, word: str) -> str:
 
 
 def _line(line: Series, x_scale: Scale, y_scale: Scale) -> str:
-    path, pen, shapes = [], "M", []
+    path, before, shapes = [], None, []
     for x, y in line.points:
         if y is None:
-            pen = "M"
+            before = None
             continue
-        place = x_scale(x), y_scale(y)
-        path.append(f"{pen}{place[0]:.1f} {place[1]:.1f}")
+        place = round(x_scale(x), 1), round(y_scale(y), 1)
+        # steps are shorter than places, which tells in pages of many silos; between rounded places no error adds up
+        step = (place[0] - before[0], place[1] - before[1]) if before else place
+        path.append(f"{'l' if before else 'M'}{_short(step[0])} {_short(step[1])}")
         shapes.append(marker(line.colour, *place))
-        pen = "L"
-    drawn = "".join(shapes) if line.colour and len(shapes) <= MARKED else ""
+        before = place
+    # a long line has few marks, each colour at points of its own: with none, colour alone would tell lines apart
+    every = math.ceil(len(shapes) / MARKS) if len(shapes) > MARKED else 1
+    drawn = "".join(shapes[every * line.colour // (COLOURS + 1) :: every]) if line.colour else ""
     dashed = " dashed" if line.dashed else ""
     alone = "" if drawn or len(path) > 1 else "".join(shapes)  # a single point would be invisible as a line
     return f'<g class="s{line.colour}"><path class="line{dashed}" d="{"".join(path)}"/>{drawn}{alone}</g>'
 
 
+def _short(length: float) -> str:
+    """With one decimal where it is not zero."""
+    return f"{round(length, 1):g}"
+
+
 def marker(colour: int, x: float, y: float) -> str:
-    """A shape of its own for neighbouring colours, so that colour is never the only difference."""
-    kind = colour % 4
-    if kind == 1:
+    """A shape of its own for every colour, so that colour is never the only difference."""
+    if colour == 1:
         return f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="2.8"/>'
-    if kind == 2:
-        return f'<path class="dot" d="M{x - 2.7:.1f} {y - 2.7:.1f}h5.4v5.4h-5.4z"/>'
-    if kind == 3:
-        return f'<path class="dot" d="M{x:.1f} {y - 3.6:.1f}l3.6 6.2h-7.2z"/>'
-    return f'<path class="dot" d="M{x:.1f} {y - 3.8:.1f}l3.8 3.8l-3.8 3.8l-3.8 -3.8z"/>'
+    right, down, outline = SHAPES[colour]
+    return f'<path class="dot" d="M{x + right:.1f} {y + down:.1f}{outline}z"/>'
 
 
 def _columns(lines: Sequence[Series], scale: Scale, label: str, form: Form) -> str:
@@ -368,7 +391,7 @@ def bar_chart(
     high: float | None = None,
     band: tuple[float, float] | None = None,
     means: Sequence[Bar] = (),
-) -> str:
+) -> Chart:
     """Lying bars from zero, in groups; a band and upright lines show a spread and its means."""
     values = [bar.value for _, bars in groups for bar in bars if bar.value is not None and math.isfinite(bar.value)]
     if not values:
@@ -395,7 +418,10 @@ def bar_chart(
     said = "; ".join(
         f"{name} {form(bar.value)}" for name, bars in groups[:12] for bar in bars[:1] if bar.value is not None
     )
-    return frame(y + 34, title, said, body)
+    rows: list[tuple[str, str, float | None]] = [(name, bar.name, bar.value) for name, bars in groups for bar in bars]
+    rows += [("", bar.name, bar.value) for bar in means]
+    rows += [("", f"{end} end of the band", edge) for end, edge in zip(("lower", "upper"), band or (), strict=False)]
+    return frame(y + 34, title, said, body, numbers_as_csv(["group", "name", x_label], rows))
 
 
 def ruler(scale: Scale, top: float, bottom: float, label: str, form: Form) -> str:

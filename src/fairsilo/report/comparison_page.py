@@ -259,8 +259,8 @@ def headlines(content: Content) -> str:
     first = content["methods"][0]
     names = ("generalisation", "personalisation", "fairness: std over silos")
     groups = "".join(f'<th class="group" scope="colgroup" colspan="2">{name}</th>' for name in names)
-    several = runs_each(content) > 1
-    pair = heads(["mean ± std", f"minus {first} ± 95 %"] if several else ["one run", f"minus {first}"], True)
+    mean = "one run" if runs_each(content) == 1 else "mean ± std"
+    pair = heads([mean, f"minus {first} ± 95 %" if len(content["seeds"]) > 1 else f"minus {first}"], True)
     head = f'<tr><td></td>{groups}</tr><tr><th scope="col">method</th>{pair * len(HEADLINES)}</tr>'
     lines = []
     for row in rows:
@@ -289,7 +289,7 @@ def explained(content: Content) -> str:
         words += ", and small below it stands that of the domains' own means" if several else ""
         words += (
             f". Differences to {content['methods'][0]} are taken run by run, same seed and same held-out domain; ± "
-            "after their mean is its margin (95 %), over seeds where there are several, else over the domains. "
+            "after their mean is its margin (95 %) over seeds, which takes several of them. "
         )
     else:
         words += "With one run there is no ±, and a difference may be chance. "

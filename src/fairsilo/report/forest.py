@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fairsilo.report.charts import WIDTH, Scale, frame, nice_ticks, nothing, ruler, shorten, signed, text, usable
+from fairsilo.report.downloads import Chart, numbers_as_csv
 
 LEFT, RIGHT, LINE = 150.0, 96.0, 20.0  # pixels for names, for numbers, and for each row
 NAME = 19  # letters of a name
@@ -28,7 +29,7 @@ class Effect:
     other: float | None = None
 
 
-def forest_chart(effects: Sequence[Effect], *, title: str, x_label: str, decimals: int = 1) -> str:
+def forest_chart(effects: Sequence[Effect], *, title: str, x_label: str, decimals: int = 1) -> Chart:
     """A dot with its interval for each row, a diamond for what somebody else found, and an upright line at zero."""
     ends = [0.0]
     for one in effects:
@@ -43,7 +44,10 @@ def forest_chart(effects: Sequence[Effect], *, title: str, x_label: str, decimal
     body = ruler(scale, 6, bottom, x_label, lambda value: f"{value:g}")
     body += "".join(_row(one, 6 + LINE * (place + 0.5), scale, decimals) for place, one in enumerate(effects))
     said = "; ".join(f"{one.name} {told(one, decimals)}" for one in effects)
-    return frame(bottom + 34, title, said, body)
+    papers = any(one.other is not None for one in effects)
+    rows = [[one.name, one.mean, one.margin, *([one.other] if papers else [])] for one in effects]
+    csv = numbers_as_csv(["name", x_label, "margin (95 %)", *(["paper"] if papers else [])], rows)
+    return frame(bottom + 34, title, said, body, csv)
 
 
 def told(one: Effect, decimals: int = 1) -> str:

@@ -427,7 +427,7 @@ def diagnostics(diagrams: Sequence[Drawn]) -> str:
     if not diagrams:
         return ""
     drawn = "".join(
-        figure(one.title, image(one.svg, one.title), caption=one.about).replace(
+        figure(one.title, image(one.svg, one.title, one.csv), caption=one.about).replace(
             "<figure>", '<figure class="wide">' if one.wide else "<figure>"
         )
         for one in diagrams

@@ -9,7 +9,7 @@ from fairsilo.report.blocks import cells as numbers
 from fairsilo.report.blocks import document, figure, figures, heading, heads, panel, paragraph, section, table
 from fairsilo.report.charts import text
 from fairsilo.report.forest import Effect, forest_chart
-from fairsilo.report.reproduced import NOTHING, cells, estimated, number, shown, titles
+from fairsilo.report.reproduced import NOTHING, cells, estimated, in_words, number, shown, titles
 from fairsilo.report.spreadsheet import csv_text
 from fairsilo.report.tables import escaped_latex
 from fairsilo.reproduction.measures import MEASURES
@@ -32,14 +32,20 @@ def page(standing: Standing, notes: tuple[str, ...] = ()) -> str:
     made = standing.table
     said = (
         "A difference to the first row is paired by held-out domain and seed, each domain counting once; its interval "
-        "(95 %) is over seeds where every domain has several, else over the domains' means, and not corrected for "
-        "how many there are. Of one run there is no interval, and nothing is claimed."
+        "(95 %) is over seeds, each by itself; what is called sure is corrected for all of them (Holm). Of one seed "
+        "there is no interval, and nothing is claimed."
     )
     top = heading("fairsilo reproduce", made.name, made.of)
     differs = [f"Differs from the paper: {one}." for one in made.differs]
     body = top + panel(*differs, *notes) + forests(standing)
-    body += section("numbers", "Numbers", paragraph(said), rows(standing))
+    body += section("numbers", "Numbers", paragraph(said), rows(standing), words(standing))
     return document(made.name, body, f"<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n")
+
+
+def words(standing: Standing) -> str:
+    """Every difference as a sentence, folded away."""
+    lines = "".join(f"<li>{text(one)}</li>" for one in in_words(standing))
+    return f"<details><summary>In words</summary>\n<ul>{lines}</ul>\n</details>\n" if lines else ""
 
 
 def effects(standing: Standing, measure: str) -> list[Effect]:

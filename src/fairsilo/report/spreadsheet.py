@@ -12,10 +12,14 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """Rows as CSV. A name that a spreadsheet would take for a formula gets an apostrophe in front."""
+    return csv_lines(columns, ([row.get(column) for column in columns] for row in rows))
+
+
+def csv_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """The same of rows by place, so that two columns may have one name."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([harmless(column) for column in columns])
-    writer.writerows([harmless(row.get(column)) for column in columns] for row in rows)
+    writer.writerows([harmless(value) for value in row] for row in (columns, *rows))
     return text.getvalue()
 
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fairsilo import __version__
 from fairsilo.analysis.metrics import Row
+from fairsilo.analysis.paired import from_pairs
 from fairsilo.report.blocks import (
     cells,
     document,
@@ -93,14 +94,41 @@ def chosen(content: Content) -> str:
         "Validation results of the silos that train. They are the best of several and too high for that reason: "
         f"what a method is worth is told by fairsilo compare -c {CHOSEN}, with other seeds and on test data."
     )
-    return section("chosen", "What was chosen", paragraph(said), table(head, lines))
+    told = "".join(f"<li>{text(one)}</li>" for one in in_words(content))
+    return section(
+        "chosen", "What was chosen", paragraph(said), table(head, lines), f"<ul>{told}</ul>\n" if told else ""
+    )
+
+
+def in_words(content: Content) -> list[str]:
+    """How every method compares with the first where both were searched alike; of one seed, so that nothing is sure."""
+    first, *others = content["methods"]
+    told = []
+    for name in others:
+        pairs = {
+            (domain, 0): methods[name]["score"] - methods[first]["score"]
+            for domain, methods in content["found"].items()
+            if name in methods and first in methods
+        }
+        found = from_pairs(pairs)
+        if found is None:
+            continue
+        mean = found.difference.mean
+        over = f", mean over {len(pairs)} held-out domains" if len(pairs) > 1 else ""
+        side = "above" if mean >= 0 else "below"
+        told.append(
+            f"searched alike, {name} is {points(abs(mean))} {unit().points} {side} {first} on the validation samples "
+            f"that chose both{over}: one seed, which may be chance"
+        )
+    return told
 
 
 def course(content: Content, domain: str) -> str:
     """The best result so far, trial by trial."""
     lines = []
     for place, (name, one) in enumerate(content["found"][domain].items()):
-        lines.append(Series(name, _best_so_far(one), 1 + place % COLOURS))
+        # beyond the eighth method colours and markers come again, with a broken line
+        lines.append(Series(name, _best_so_far(one), 1 + place % COLOURS, dashed=place >= COLOURS))
     drawing = line_chart(
         lines,
         title=f"Best validation result so far, {domain} held out",
@@ -213,4 +241,5 @@ def tuning_table(content: Content) -> Table:
         for name, one in methods.items():
             numbers = [share(one["usual"]), share(one["score"]), difference(gain(one))]
             found.add_row(escape(name), escape(domain), *numbers, escape(one["row"]))
+    found.caption, found.caption_justify = escape("\n".join(in_words(content))) or None, "left"
     return found

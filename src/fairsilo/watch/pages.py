@@ -24,16 +24,16 @@ from fairsilo.report.sections import costs, curves, gap_section, weights
 from fairsilo.report.tables import age
 from fairsilo.report.units import shown_in
 from fairsilo.runs.folder import PLAN
-from fairsilo.runs.inventory import FINISHED, INTERRUPTED, RUNNING, STOPPED, Kept
+from fairsilo.runs.inventory import DAMAGED, FINISHED, INTERRUPTED, RUNNING, STOPPED, WAITING, Kept
 from fairsilo.runs.running import BASELINE
-from fairsilo.watch.places import DAMAGED, Places, began
+from fairsilo.watch.places import Places, began
 from fairsilo.watch.states import SiloState, left, read_now, silo_states
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'self'"
 )
-STATES = {FINISHED: "good", STOPPED: "bad", INTERRUPTED: "bad", RUNNING: "going", DAMAGED: "bad"}
+STATES = {FINISHED: "good", STOPPED: "bad", INTERRUPTED: "bad", RUNNING: "going", WAITING: "going", DAMAGED: "bad"}
 ASIDE = ("method", "baseline", "engine.", "evaluate.examples", "evaluate.keep_local")  # may differ: how, what is kept
 ANSWERS = ("generalises", "personalises", "spread")  # as HEADLINES are called where there is little room
 
@@ -105,7 +105,8 @@ def _run_row(name: str, one: Kept, now: float) -> str:
     link = f'<a href="{text(address("run", name))}">{text(name)}</a>'
     place = f"{one.method}, {one.held_out} held out" if one.held_out != "-" else one.method
     values = cells([rounds, *numbers, age(now - one.changed)])
-    return f'<tr><th scope="row">{tick}{link}</th><td>{tag(one.state)}</td><td>{text(place)}</td>{values}</tr>\n'
+    why = f" <small>{text(one.why)}</small>" if one.why else ""
+    return f'<tr><th scope="row">{tick}{link}</th><td>{tag(one.state)}{why}</td><td>{text(place)}</td>{values}</tr>\n'
 
 
 def tag(state: str) -> str:
@@ -132,7 +133,7 @@ def run_page(places: Places, name: str, folder: Path) -> str:
     head, rest = places.drawn([folder, folder / BASELINE], draw)
     with shown_in(str(run.summary["metric"]), run.summary.get("share")):
         doing = _progress(under_way, now, state, "baseline, " if beside else "")
-        body = head + doing + _silos(silo_states(under_way, now, state == RUNNING)) + rest
+        body = head + doing + _silos(silo_states(under_way, now, state == RUNNING, state == WAITING)) + rest
     trail = [("All runs", "/")]
     trail += [("Comparison", address("comparison", one)) for one in places.comparisons if within(one, name)][-1:]
     trail += [("Report", address("files", f"{name}/report.html"))] if (folder / "report.html").exists() else []
@@ -152,6 +153,8 @@ def _progress(run: Run, now: Mapping[str, Any], state: str, what: str) -> str:
         if rest is not None and run.done < planned:
             words += f", about {duration(rest)} left" + (f" for this method; {follows} follows" if follows else "")
         words += f"; round {now['round']}: {now['exchange']}" if now.get("exchange") else ""
+    elif state == WAITING:
+        words += "; the federation's server waits for sites, or finishes other runs first"
     bar = f'<progress max="{planned or 1}" value="{run.done}" aria-label="rounds that are complete"></progress>'
     # the words are said aloud when they change: the time left would be said with every look
     return f'<p id="progress">{tag(state)} {bar} <span>{text(words)}</span></p>\n'

@@ -6,13 +6,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from fairsilo.analysis.diagnostics.a_distance import ADistances, a_distance
-from fairsilo.report.charts import MARKED, emphasised
+from fairsilo.report.charts import emphasised
 from fairsilo.report.figures.drawing import (
     OTHERS,
     Diagram,
     label_of,
     legend_below,
-    marker_of,
+    marks_of,
     over_rounds,
     palette,
     panels_of,
@@ -29,10 +29,10 @@ def draw(result: ADistances) -> Figure:
         lines.setdefault(item.silo, []).append((item.round, item.distance))
     for line in sorted(emphasised(lines), key=lambda line: line.colour > 0):  # the muted ones lie underneath
         points = [(x, math.nan if y is None else y) for x, y in line.points]
-        marker = marker_of(line.colour) if line.colour and len(points) <= MARKED else ""
         label = label_of(line.name, 30) if line.colour else OTHERS
         style: dict[str, Any] = {"color": palette()[line.colour], "linewidth": 1.6 if line.colour else 0.8}
-        axes.plot(*zip(*points, strict=True), marker=marker, markersize=4.5, label=label, **style)
+        style |= marks_of(line.colour, len(points)) if line.colour else {}
+        axes.plot(*zip(*points, strict=True), label=label, **style)
     axes.set_ylim(-0.05, 2.05)
     axes.set_yticks([0, 0.5, 1, 1.5, 2], ["0 (alike)", "0.5", "1", "1.5", "2 (apart)"])
     axes.set_ylabel("proxy A-distance, global to local")

@@ -15,7 +15,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairsilo.analysis.diagnostics.replay import Result
-from fairsilo.report.charts import COLOURS, shorten
+from fairsilo.report.charts import COLOURS, MARKED, MARKS, shorten
 
 if TYPE_CHECKING:  # matplotlib takes half a second to import, and a page only shows what was drawn before
     from matplotlib.axes import Axes
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # matplotlib takes half a second to import, and a page only s
 
 OTHERS = "others"  # the silos beyond the eighth, which share one colour
 INK, MUTED, RULE, BAR = "#1a1f26", "#59636f", "#dfe3e8", "#d0d6dc"
-MARKERS = "Dos^"  # by colour modulo four, as in the charts of the page
+MARKERS = "<os^DvPX*"  # by colour, as in the charts of the page
 
 STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, so that a drawing does not depend on the machine
@@ -91,7 +91,13 @@ def palette() -> tuple[str, ...]:
 
 
 def marker_of(colour: int) -> str:
-    return MARKERS[colour % 4]
+    return MARKERS[colour]
+
+
+def marks_of(colour: int, count: int) -> dict[str, Any]:
+    """The markers of a line with so many points: on all of few, here and there on a long one."""
+    every = math.ceil(count / MARKS) if count > MARKED else 1
+    return {"marker": marker_of(colour), "markersize": 4.5, "markevery": (every * colour // (COLOURS + 1), every)}
 
 
 def label_of(name: str, length: int) -> str:

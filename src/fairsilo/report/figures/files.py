@@ -27,6 +27,7 @@ class Drawn(NamedTuple):
     title: str
     about: str
     svg: str
+    csv: str
 
     @property
     def wide(self) -> bool:
@@ -128,8 +129,9 @@ def figures_in(folder: Path) -> list[Drawn]:
         drawing = path.with_suffix(".svg")
         about = _read_about(path) if drawing.exists() else None
         if about:
-            svg = drawing.read_text(encoding="utf-8")
-            found.append(Drawn(path.stem, about["title"], about["about"], svg[max(svg.find("<svg"), 0) :]))
+            svg, numbers = drawing.read_text(encoding="utf-8"), path.with_suffix(".csv")
+            csv = numbers.read_text(encoding="utf-8") if numbers.exists() else ""
+            found.append(Drawn(path.stem, about["title"], about["about"], svg[max(svg.find("<svg"), 0) :], csv))
     known = list(FIGURES)
     return sorted(found, key=lambda item: (known.index(item.name) if item.name in known else len(known), item.name))
 

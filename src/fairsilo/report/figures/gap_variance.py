@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairsilo.analysis.diagnostics.gap_variance import RULES, GapVariance, gap_variance
-from fairsilo.report.charts import MARKED, spans_decades, usable
+from fairsilo.report.charts import spans_decades, usable
 from fairsilo.report.figures.drawing import (
     Diagram,
     legend_below,
     logarithmic,
-    marker_of,
+    marks_of,
     over_rounds,
     palette,
     panels_of,
@@ -31,8 +31,8 @@ def draw(result: GapVariance) -> Figure:
         axes.set_ylim(0, 1.06 * max((value for value in values if usable(value)), default=1.0) or 1.0)
     for colour, rule in zip((8, 2, 1), RULES, strict=True):
         points = result.curve(rule)
-        marker = marker_of(colour) if len(points) <= MARKED else ""
-        axes.plot(*zip(*points, strict=True), color=palette()[colour], marker=marker, markersize=4.5, label=rule)
+        marks = marks_of(colour, len(points))
+        axes.plot(*zip(*points, strict=True), color=palette()[colour], label=rule, **marks)
     over_rounds(axes, {item.round for item in result.found})
     legend_below(figure, axes)
     return figure
