@@ -68,6 +68,106 @@ def test_a_run_is_finished_running_interrupted_or_stopped(tmp_path: Path) -> Non
     assert one.bytes == sum(path.stat().st_size for path in one.folder.rglob("*") if path.is_file())
 
 
+def broken(root: Path) -> dict[str, str]:
+    """Runs that are damaged in several ways -> what is said of each."""
+    texts = {
+        "cut": ("run.json", '{"status": "fin'),
+        "list": ("run.json", "[]"),
+        "yaml": ("config.yaml", "data: [unclosed"),
+        "odd": ("config.yaml", "data: text\n"),
+        "numbers": ("config.yaml", "train: {rounds: many}\n"),
+        "summary": ("summary.json", '{"metric": "accuracy"}'),
+    }
+    for name, (file, text) in texts.items():
+        made(root / name)
+        (root / name / file).write_text(text)
+    for name, file in (("unset", "config.yaml"), ("unsaid", "run.json")):
+        (made(root / name) / file).unlink()
+    (made(root / "bytes") / "run.json").write_bytes(b"\xff\xfe{")
+    return {
+        "bytes": "bytes holds what no run writes (UnicodeDecodeError: ",
+        "cut": "cut/run.json is damaged: Unterminated string",
+        "list": "list/run.json is damaged: it holds a list",
+        "numbers": "numbers is damaged: it has texts for numbers",
+        "odd": "odd holds what no run writes (AttributeError: ",
+        "summary": "summary holds what no run writes (KeyError: ",
+        "unsaid": "unsaid is no run folder: it has no run.json",
+        "unset": "cannot read the configuration",
+        "yaml": "yaml/config.yaml is not valid YAML: ",
+    }
+
+
+def test_damaged_runs_are_listed_as_such_beside_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = broken(tmp_path / "runs")
+    made(tmp_path / "runs" / "whole")
+    found = {one.folder.name: one for one in runs_under(tmp_path / "runs", damaged=True)}
+    assert {name for name, one in found.items() if one.state == "damaged"} == set(said)
+    for name, why in said.items():
+        assert why in found[name].why
+        assert found[name].bytes > 1000
+        assert abs(found[name].changed - time.time()) < 3600
+    assert (found["whole"].state, found["whole"].why) == ("finished", "")
+    code, out, err = call(capsys, "runs")
+    assert code == 0
+    assert out.count("damaged") == len(said)
+    assert "whole" in out
+    assert err.count("damaged: runs/") + err.count("damaged: cannot read") == len(said)
+    listed = json.loads(call(capsys, "runs", "list", "runs", "--json")[1])
+    assert {one["folder"]: one["why"] for one in listed}["runs/cut"].startswith("runs/cut/run.json is damaged")
+    code, out, _ = call(capsys, "runs", "prune", "--yes", "--whole")
+    assert (code, "of 1 runs" in out or "deleted" in out) == (0, True)
+    assert sorted(one.name for one in (tmp_path / "runs").iterdir()) == sorted(said)  # nothing of the damaged goes
+
+
+def test_a_folder_that_nobody_may_look_into_is_listed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(tmp_path / "a")
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "gone").mkdir()
+    look = os.scandir
+
+    def scandir(place: Any) -> Any:  # modes do not keep root out
+        if Path(place).name == "closed":
+            raise PermissionError(13, "Permission denied", str(place))
+        if Path(place).name == "gone":
+            raise FileNotFoundError(2, "No such file or directory", str(place))
+        return look(place)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    found = runs_under(tmp_path, damaged=True)
+    assert [(one.folder.name, one.state) for one in found] == [("a", "finished"), ("closed", "damaged")]
+    assert [one.folder.name for one in runs_under(tmp_path)] == ["a"]
+
+
+def test_a_damaged_run_is_not_packed(tmp_path: Path) -> None:
+    (made(tmp_path / "runs" / "cut") / "run.json").write_text("{")
+    with pytest.raises(FairsiloError, match=r"run\.json is damaged"):
+        pack(tmp_path / "runs" / "cut", tmp_path / "x.zip")
+    assert not (tmp_path / "x.zip").exists()
+
+
+def test_a_run_over_sites_waits_while_its_server_lives(tmp_path: Path) -> None:
+    """Whose attempts are processes of their own: between them nobody holds the run's own folder."""
+    runs = tmp_path / "federation" / "runs"
+    for name, status in (("queued", "running"), ("few", "stopped"), ("over", "finished"), ("failed", "running")):
+        made(runs / name, status)
+    (runs / "failed" / "attempt.json").write_text('{"outcome": "failed", "message": "withdrawn"}')
+    (runs / "few" / "attempt.json").write_text('{"outcome": "too few sites", "message": ""}')
+
+    def states() -> dict[str, str]:
+        return {one.folder.name: one.state for one in runs_under(tmp_path)}
+
+    always = {"over": "finished", "failed": "stopped"}
+    assert states() == {**always, "queued": "interrupted", "few": "stopped"}
+    with locked(runs):
+        assert states() == {**always, "queued": "waiting", "few": "waiting"}
+        with locked(runs / "queued"):
+            assert states()["queued"] == "running"
+    assert states() == {**always, "queued": "interrupted", "few": "stopped"}
+
+
 def test_those_who_look_do_not_take_each_other_for_a_run(tmp_path: Path) -> None:
     run, found = made(tmp_path / "a"), []
 

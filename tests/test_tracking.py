@@ -27,7 +27,7 @@ from fairsilo.engine.events import Guarded, guarded
 from fairsilo.runs.folder import RunFolder
 from fairsilo.tracking import MLflow, TensorBoard, Tracker, WandB, tracker
 from fairsilo.tracking.content import Facts, Names, facts_of
-from fairsilo.tracking.registry import trackers
+from fairsilo.tracking.registry import HANDED_ON, handed_on, handed_over, trackers
 from fairsilo.tracking.worker import Worker
 
 SMALL: dict[str, Any] = {"rounds": 3, "epochs": 1, "batch_size": 8, "engine": {"name": "sequential"}}
@@ -383,6 +383,18 @@ def test_names_are_found_as_whole_words_and_as_folders_spell_them() -> None:
     assert names.within("New York-East, New York") == "domain-2, domain-1"
     assert (names.silo("x"), names.within("x")) == ("silo-3", "domain-3")
     assert Names(roster, anonymous=False).within("a+ab") == "a+ab"
+    assert Names(roster, anonymous=True, held_out="far").within("far-trial3") == "domain-4-trial3"
+    assert Names(roster, anonymous=True, held_out="x").within("x") == "domain-3"
+
+
+def test_who_joins_later_changes_nobodys_number() -> None:
+    """Rosters are in name order; the numbers of a run that goes on must not be."""
+    before = {"silos": [{"name": "b", "domain": "b"}], "unseen": [{"name": "u", "domain": "u"}]}
+    after = {**before, "silos": [{"name": "a", "domain": "new"}, *before["silos"]], "joined": {"a": 3}}
+    first, later = Names(before, anonymous=True), Names(after, anonymous=True)
+    assert [first.silo(name) for name in "bu"] == [later.silo(name) for name in "bu"] == ["silo-1", "silo-2"]
+    assert later.silo("a") == "silo-3"
+    assert later.within("new") == "domain-3"
 
 
 def test_settings_are_flat_and_paths_are_cut_to_their_last_name(people: Federation, tmp_path: Path) -> None:
@@ -427,6 +439,80 @@ def test_trackers_follow_runs_in_other_processes(people: Federation, tmp_path: P
         ("both", "fedprox"),
     ]
     assert all("answer/fairness/global/mean" in scalars(place) for place in places)
+
+
+# ------------------------------------------------------------------------------------------------- a search's trials
+def tune(people: Federation, folder: Path, listener: Any, **more: Any) -> Any:
+    pytest.importorskip("optuna", reason="needs the extra tune")
+    chosen = {**SMALL, "rounds": 2, "trials": 2, "model": "small-cnn", **more}
+    return fairsilo.tune(["fedavg", "fedprox"], federation=people, out=folder, listener=listener, **chosen)
+
+
+def test_a_search_has_a_run_for_each_of_its_trials(people: Federation, tmp_path: Path) -> None:
+    seen, heard = Recorder(), list[Event]()
+    found = tune(people, tmp_path / "mine", guarded([heard.append, seen]))
+    assert sorted(facts.place for facts in seen.facts) == [
+        ("mine", method, f"at-far_away-trial{number}") for method in ("fedavg", "fedprox") for number in (0, 1)
+    ]
+    trials = {
+        (name, trial["number"]): trial for name, one in found.found["at-far_away"].items() for trial in one["trials"]
+    }
+    answers = [one[1] for one in seen.sent if one[0] == "answer"]
+    for facts, answer in zip(seen.facts, answers, strict=True):
+        trial = trials[facts.place[1], int(facts.place[2][-1])]
+        assert answer["answer/objective"] == trial["score"]
+        assert facts.settings["train.lr"] == pytest.approx(trial["values"]["train.lr"], rel=0.01)  # rows are rounded
+        assert "answer/personalisation/mean" in answer
+    assert [one for one in seen.sent if len(one) == 1] == [["finished"]] * 4
+    assert [one[0] for one in seen.sent[:5]] == ["open", 1, 2, "answer", "finished"]
+    assert sum(event.kind == "note" and "trial" in event.text for event in heard) == 4
+
+
+def test_an_anonymous_tracker_is_told_no_name_of_a_search(people: Federation, tmp_path: Path) -> None:
+    """Not even that of the domain which takes no part in its trials."""
+    seen = Recorder(anonymous=True)
+    tune(people, tmp_path / "mine", seen, trials=1)
+    assert [name for name in NAMES.values() if name in json.dumps(seen.sent, ensure_ascii=False)] == []
+    assert seen.facts[0].place == ("mine", "fedavg", "domain-4-trial0")
+    assert seen.facts[0].about["held_out"] == "domain-4"
+
+
+def test_a_tracker_that_fails_in_a_search_is_noted_once_and_changes_nothing(
+    people: Federation, tmp_path: Path, told: Path
+) -> None:
+    plain = tune(people, tmp_path / "plain", print)
+    found = tune(people, tmp_path / "mine", guarded([MLflow("http://down"), TensorBoard()]))
+    assert found.tuned == plain.tuned
+    notes = [note for file in tmp_path.glob("mine/*/*/run.json") for note in json.loads(file.read_text())["notes"]]
+    assert [note.partition(" raised")[0] for note in notes] == ["the listener mlflow:http://down"]
+    assert [call[1] for call in calls(told)] == ["client"]
+    places = list(tmp_path.glob("mine/*/*/tensorboard"))
+    assert len(places) == 4
+    assert all("answer/objective" in scalars(place) for place in places)
+
+
+def test_a_trial_that_is_given_up_or_cut_off_says_so(people: Federation, tmp_path: Path) -> None:
+    seen = Recorder()
+    with pytest.raises(KeyboardInterrupt):
+        tune(people, tmp_path / "mine", guarded([seen, stop_in(2)]))
+    assert seen.sent[-1] == ["interrupted"]
+    seen.sent.clear()
+    tune(people, tmp_path / "mine", guarded([seen]))
+    assert [one[0] for one in seen.sent[:5]] == ["open", 1, 2, "answer", "finished"]
+    seen.sent.clear()
+    with pytest.raises(FairsiloError, match="no trial came to an end"):
+        tune(people, tmp_path / "wild", guarded([seen]), search=["lr=1e30,1e31"], trials=1)
+    assert [one[0] for one in seen.sent] == ["open", "stopped"] * 2
+
+
+@pytest.mark.slow
+def test_trackers_follow_trials_in_other_processes(people: Federation, tmp_path: Path) -> None:
+    tune(people, tmp_path / "mine", guarded([print, TensorBoard(str(tmp_path / "logs"))]), trials=1, jobs=2)
+    places = sorted(path.parent for path in tmp_path.glob("logs/**/events*"))
+    assert [place.relative_to(tmp_path / "logs").parts for place in places] == [
+        ("mine", method, "at-far_away-trial0") for method in ("fedavg", "fedprox")
+    ]
+    assert all("answer/objective" in scalars(place) for place in places)
 
 
 # ---------------------------------------------------------------------------------------------------- MLflow and W&B
@@ -545,7 +631,7 @@ def test_a_missing_package_is_told_before_training(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     monkeypatch.chdir(tmp_path)
-    for command in (["run"], ["compare", "fedavg"]):
+    for command in (["run"], ["compare", "fedavg"], ["tune", "fedavg"]):
         monkeypatch.setattr(sys, "argv", ["fairsilo", *command, "--track", "tensorboard:logs"])
         with pytest.raises(SystemExit) as ended:
             cli.main()
@@ -575,6 +661,28 @@ def test_texts_name_trackers_and_destinations(told: Path) -> None:
         trackers(["tensorboard:x", "mlflow", "tensorboard:x"])
 
 
+def test_trackers_are_handed_on_to_a_process_that_works_elsewhere(
+    told: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    texts = ["tensorboard", "tensorboard:logs", "mlflow:http://me:secret@host:5000", "wandb:team/project"]
+    monkeypatch.setenv(*next(iter(handed_on(texts, anonymous=True).items())))
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    assert [(one.name, one.destination, one.anonymous) for one in handed_over()] == [
+        ("tensorboard", "", True),
+        ("tensorboard", str(tmp_path / "logs"), True),
+        ("mlflow", "http://me:secret@host:5000", True),
+        ("wandb", "team/project", True),
+    ]
+    monkeypatch.setenv(*next(iter(handed_on([], anonymous=False).items())))
+    assert handed_over() == []
+    monkeypatch.delenv(HANDED_ON)
+    assert handed_over() == []
+    with pytest.raises(FairsiloError, match="there is no tracker"):
+        handed_on(["tensorbord"], anonymous=False)
+
+
 def test_the_command_line_tracks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -582,15 +690,16 @@ def test_the_command_line_tracks(
 
     def kept(name: str) -> Any:
         def keep(*arguments: Any, listener: Any = None, **options: Any) -> None:
-            heard[name] = [one.label for one in (listener or arguments[1])[1:]]
+            along = listener.travelling() if isinstance(listener, Guarded) else (listener or arguments[1])[1:]
+            heard[name] = [one.label for one in along]
             raise FairsiloError("enough")
 
         return keep
 
-    for name in ("run", "resume", "compare"):
+    for name in ("run", "resume", "compare", "tune"):
         monkeypatch.setattr(f"fairsilo.api.{name}", kept(name))
     monkeypatch.setattr("fairsilo.runs.setup.read_experiment", lambda *_: fairsilo.config.experiment({}, []))
-    for command in (["run"], ["resume", str(tmp_path)], ["compare", "fedavg"]):
+    for command in (["run"], ["resume", str(tmp_path)], ["compare", "fedavg"], ["tune", "fedavg"]):
         both = ["--track", "tensorboard", "--track", "tensorboard:logs", "--json"]
         monkeypatch.setattr(sys, "argv", ["fairsilo", *command, *both])
         with pytest.raises(SystemExit):

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -348,6 +349,13 @@ def test_the_page_says_what_was_chosen_and_what_mattered(people: Federation, tmp
     assert "What mattered" in page
     assert "the held-out domain took no part" in page
     assert "Importance" in page
+    content = json.loads((tmp_path / "tuning.json").read_text(encoding="utf-8"))
+    first, *others = content["methods"]
+    scores = {name: [100 * one[name]["score"] for one in content["found"].values()] for name in content["methods"]}
+    for name in others:
+        gain = statistics.fmean(scores[name]) - statistics.fmean(scores[first])
+        side = "above" if gain >= 0 else "below"
+        assert f"searched alike, {name} is {abs(gain):.1f} points {side} {first} on the validation samples" in page
 
 
 def test_a_time_is_read() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.runs.folder import NOW, PLAN
 from fairsilo.runs.lock import LOCK, in_use, locked
 from fairsilo.watch import places as places_module
+from fairsilo.watch.opening import opened
 from fairsilo.watch.places import Memory, Places
 from fairsilo.watch.server import LOOPBACK, Watch
 
@@ -146,6 +148,54 @@ def test_the_command_prints_the_tunnel_with_the_port_in_use_and_ends_well(
     assert f"ssh -L {port}:127.0.0.1:{port} MACHINE" in said
 
 
+def test_a_browser_is_given_a_file_and_not_the_token(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What a browser is started with stands in the list of processes; the file can be read by this user alone."""
+    given: list[str] = []
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("webbrowser.open", given.append)
+    with serving(runs) as visit:
+        address = visit.server.address
+        with opened(visit.server) as path:
+            assert given == [path.as_uri()]
+            assert visit.server.token not in given[0]
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            page = path.read_text()
+            assert page.count(address) == 2
+            assert set(re.findall(r"http://[^/\"]*", page)) == {address.partition("/?")[0]}  # nothing from elsewhere
+            assert "<script" not in page
+            assert visit("/?token=wrong", Cookie="")[0] == 403
+            assert path.exists()
+            assert visit(address[address.index("/?") :], Cookie="")[0] == 303
+            assert not path.exists()  # of no use any more
+            assert visit(address[address.index("/?") :], Cookie="")[0] == 303
+        with opened(visit.server) as path:
+            assert path.exists()
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_opens_the_page_and_leaves_no_file(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given: list[str] = []
+
+    def interrupted(server: Watch) -> None:
+        assert len(list(tmp_path.iterdir())) == len(given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("webbrowser.open", given.append)
+    monkeypatch.setattr(Watch, "serve_forever", interrupted)
+    for more in ([], ["--open"]):
+        monkeypatch.setattr("sys.argv", ["fairsilo", "watch", str(runs), "--port", "0", *more])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code
+        assert [one.partition(":")[0] for one in given] == ["file"] * len(more)
+        assert list(tmp_path.iterdir()) == []
+
+
 def test_what_is_no_folder_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(FairsiloError, match="is no folder"):
         Watch(tmp_path / "none")
@@ -180,7 +230,7 @@ def test_pages_load_nothing_from_elsewhere(runs: Path) -> None:
     with serving(runs) as visit:
         for path in ("/", "/run/faa", "/pair?run=faa&run=fedavg"):
             page = visit(path)[1]
-            assert re.findall(r'(?:src|href)="(?!/)[^"]*"', page) == []
+            assert re.findall(r'(?:src|href)="(?!/|data:text/csv)[^"]*"', page) == []
             assert "default-src 'none'" in page
             assert "http" not in re.sub(r'http-equiv|xmlns="[^"]*"', "", page)
         assert "http" not in visit("/watch.js")[1]
@@ -192,7 +242,7 @@ def test_a_report_of_anybodys_can_do_nothing_at_this_address(runs: Path, tmp_pat
     with serving(tmp_path) as visit:
         status, _, headers = visit("/files/run/report.html")
         assert status == 200
-        assert headers["Content-Security-Policy"].startswith("sandbox; default-src 'none'; style-src")
+        assert headers["Content-Security-Policy"].startswith("sandbox allow-downloads; default-src 'none'; style-src")
         policy = visit("/run/run")[2]["Content-Security-Policy"]
         assert "script-src 'self'" in policy
         assert policy.endswith("base-uri 'none'; form-action 'self'")
@@ -442,7 +492,7 @@ def test_what_cannot_be_drawn_gets_a_sentence(
         assert said.startswith(
             "this page cannot be drawn, since a file that it is about is damaged or cannot be read ("
         )
-        monkeypatch.setattr(places_module, "kept", refuse)
+        monkeypatch.setattr("fairsilo.runs.inventory.kept", refuse)
         (tmp_path / "run" / "run.json").touch()
         assert "damaged" in row(visit("/")[1], "run")
     assert capfd.readouterr().err == ""
@@ -450,7 +500,7 @@ def test_what_cannot_be_drawn_gets_a_sentence(
 
 def test_a_look_reads_again_only_what_changed(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = shutil.copytree(runs / "faa", tmp_path / "run")
-    counts = dict.fromkeys(("kept", "read_run"), 0)
+    counts = dict.fromkeys(("kept_or_damaged", "read_run"), 0)
     for name in counts:
 
         def counted(real: Any, name: str, *arguments: Any, **more: Any) -> Any:
@@ -462,10 +512,10 @@ def test_a_look_reads_again_only_what_changed(runs: Path, tmp_path: Path, monkey
         for number in range(3):
             (folder / NOW).write_text(json.dumps({"round": number}))
             assert visit("/run/run")[0] == 200
-        assert counts == {"kept": 1, "read_run": 1}
+        assert counts == {"kept_or_damaged": 1, "read_run": 1}
         os.utime(folder / "metrics.jsonl", (1, 1))
         visit("/run/run")
-        assert counts == {"kept": 2, "read_run": 2}
+        assert counts == {"kept_or_damaged": 2, "read_run": 2}
 
 
 def test_what_is_remembered_is_bounded() -> None:
@@ -519,6 +569,31 @@ def test_a_run_that_is_deleted_or_damaged_does_not_take_the_others_along(runs: P
         visit.server.places._due = 0.0
         assert visit("/run/b")[0] == 404
         assert "&gt;b&lt;" not in visit("/")[1]
+
+
+def test_a_run_without_one_of_its_files_is_damaged_and_says_why(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "faa", tmp_path / "a")
+    (tmp_path / "a" / "config.yaml").unlink()
+    with serving(tmp_path) as visit:
+        assert "damaged cannot read the configuration" in row(visit("/")[1], "a")
+
+
+def test_a_run_over_sites_is_shown_as_waiting_while_its_server_lives(runs: Path, tmp_path: Path) -> None:
+    """Between attempts nobody holds its own folder, and what the last attempt said of silos is old."""
+    folder = shutil.copytree(runs / "faa", tmp_path / "runs" / "one")
+    doctored(folder, "run.json", status="stopped")
+    doing = {"a": {"state": "working", "exchange": "train"}, "c": {"state": "failed", "why": "lost: not connected"}}
+    (folder / NOW).write_text(json.dumps({"round": 3, "rounds": 9, "began": 0.0, "silos": doing}))
+    with serving(tmp_path) as visit:
+        before = visit("/run/runs/one")
+        assert "stopped" in row(visit("/")[1], "runs/one")
+        with locked(folder.parent):
+            assert "waiting" in row(visit("/")[1], "runs/one")
+            status, page, _ = visit("/run/runs/one", **{"If-None-Match": before[2]["ETag"]})
+            assert status == 200  # it looks otherwise now, though no file of the run has changed
+            assert "waits for sites" in page
+            assert "waiting" in row(page, "a")
+            assert "failed lost" in row(page, "c")
 
 
 # ------------------------------------------------------------------------------------------------ what a run writes

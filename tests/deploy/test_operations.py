@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from fairsilo.core.files import numbers
 from fairsilo.deploy.flare import administration, attendance, kits
 from fairsilo.deploy.flare.machines import Kept, Session, site_command
 from fairsilo.deploy.flare.supervisor import Supervisor
+from fairsilo.tracking.registry import HANDED_ON, handed_on
 from system import System, events, seen
 from test_machines import LONGER, SOME, assert_same, bytes_in, counted
 from tiny_sites import TRAIN, simulated, write_site
@@ -101,6 +103,30 @@ def test_a_server_that_is_restored_elsewhere_goes_on(system: System, tmp_path: P
         system.tend()
     simulated(tmp_path / "here", "scaffold", **LONGER)
     assert_same(restored / "runs" / "restored", tmp_path / "here")
+
+
+def test_a_tracker_at_the_server_is_told_of_a_run(system: System, tmp_path: Path) -> None:
+    """By the process of its job, in which trackers are known by what `federation start` hands on."""
+
+    def restarted() -> None:
+        system.session.close()
+        system.server.stop()
+        system.connected()
+
+    system.server.more |= handed_on([f"tensorboard:{tmp_path / 'logs'}"], anonymous=True)
+    try:
+        restarted()
+        run = system.begun("tracked", "fedavg", **SOME)
+        assert system.run(run) == "finished", system.said
+    finally:
+        del system.server.more[HANDED_ON]
+        restarted()
+    state = json.loads((run / "tracking.json").read_text())
+    place = str(tmp_path / "logs" / "tracked")
+    assert state == {f"tensorboard:{tmp_path / 'logs'}": {"run": place, "round": len(counted(run))}}
+    content = bytes_in(tmp_path / "logs")
+    assert b"train_loss/silo-1" in content
+    assert b"train_loss/scan" not in content
 
 
 PART = """

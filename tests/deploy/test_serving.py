@@ -23,9 +23,10 @@ from fairsilo.core.server import Server, Updates
 from fairsilo.deploy.remote import Asked, PauseError
 from fairsilo.deploy.settings import read_site
 from fairsilo.deploy.site import Site
-from fairsilo.engine.events import Event, silent
+from fairsilo.engine.events import Callback, Event, Guarded, guarded, silent
 from fairsilo.errors import QuorumError
 from fairsilo.report.page import write_report
+from fairsilo.tracking import TensorBoard
 from tiny_sites import (
     TRAIN,
     TRAINING,
@@ -112,6 +113,33 @@ def test_a_server_that_is_cut_off_goes_on_to_the_same_numbers(
     channel.close()
     served(run, Local(sites_in(tmp_path / "sites")))
     assert results(run) == results(tmp_path / "here")
+
+
+def test_a_tracker_goes_on_with_the_next_attempt_and_stops_none(tmp_path: Path) -> None:
+    """Also where one of two fails; each attempt has trackers of its own, as it is a process of its own."""
+
+    class Broken(TensorBoard):
+        def log(self, number: int, values: Mapping[str, float]) -> None:
+            raise OSError("no answer")
+
+    def along(*more: Callback) -> Guarded:
+        return guarded([TensorBoard(str(tmp_path / "logs")), Broken(str(tmp_path / "broken")), *more])
+
+    run = begun(tmp_path / "there", "fedavg", train={**TRAIN, "rounds": 3})
+    channel = Local(sites_in(tmp_path / "sites"))
+    with pytest.raises(CutError):
+        served(run, channel, listener=along(cut_at("closed", 3)))
+    channel.close()
+    state = json.loads((run / "tracking.json").read_text())
+    place = f"tensorboard:{tmp_path / 'logs'}"
+    assert 1 <= state[place]["round"] < 3
+    served(run, Local(sites_in(tmp_path / "sites")), listener=along())
+    state = json.loads((run / "tracking.json").read_text())
+    assert state[place] == {"run": str(tmp_path / "logs" / "there"), "round": 3}
+    assert state[f"tensorboard:{tmp_path / 'broken'}"]["round"] == 0
+    (note,) = [one for one in json.loads((run / "run.json").read_text())["notes"] if "listener" in one]
+    assert "OSError: no answer" in note
+    assert sorted(one.name for one in (tmp_path / "logs").iterdir()) == ["there"]
 
 
 class Slow(Local):

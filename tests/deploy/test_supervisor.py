@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,12 @@ from fairsilo.deploy.attempts import FAILED, FEW, FINISHED, PAUSED, outcome_of, 
 from fairsilo.deploy.flare import administration, supervisor
 from fairsilo.deploy.flare.jobs import write_job
 from fairsilo.deploy.flare.machines import System
+from fairsilo.deploy.flare.server import FederationController
 from fairsilo.deploy.flare.supervisor import MOST, Supervisor, submit, waiting
 from fairsilo.errors import FairsiloError
+from fairsilo.runs.inventory import kept
+from fairsilo.runs.lock import in_use, locked
+from fairsilo.tracking.registry import HANDED_ON
 from tiny_sites import settings
 
 
@@ -49,6 +54,11 @@ class Fake:
         self.aborted = job
 
     def close(self) -> None: ...
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
 
 
 @pytest.fixture
@@ -141,6 +151,60 @@ def test_an_attempt_is_called_back_for_a_site_that_is_new(run: Path, before: tup
 def test_no_attempt_is_called_back_for_newcomers_that_the_run_does_not_take(tmp_path: Path) -> None:
     chosen = experiment({**settings(engine={"newcomers": False}), "method": "fedavg"})
     assert not called_back(submit(tmp_path, chosen), {"print": 1e12, "sketch": 1e12}, ("print",))
+
+
+def test_a_run_waits_for_as_long_as_its_server_lives(run: Path) -> None:
+    """Also one whose last attempt ended for want of sites, and not one that is withdrawn."""
+    folder, few = run.parents[1], submit(run.parents[1], experiment({**settings(), "method": "fedavg"}), "few")
+    withdrawn = submit(folder, experiment({**settings(), "method": "fedavg"}), "withdrawn")
+    write_outcome(few, FEW, "no site is there that trains")
+    administration.withdraw(folder, "withdrawn")
+
+    def states() -> list[str]:
+        return [kept(one).state for one in (run, few, withdrawn)]
+
+    assert states() == ["interrupted", "interrupted", "stopped"]
+    seen = []
+    with administration.held(folder):
+        seen_through(run, lambda _: seen.extend(states()), ended(FINISHED))  # an attempt can take the run's own lock
+        with locked(run):
+            assert kept(run).state == "running"
+    assert seen == ["waiting", "waiting", "stopped"]
+    assert states()[1:] == ["interrupted", "stopped"]
+
+
+def test_the_server_holds_its_runs_and_hands_trackers_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: list[str]
+) -> None:
+    given: list[Any] = []
+
+    def serve(folder: Path, *others: Any) -> None:
+        given.append((in_use(folder / "runs"), json.loads(others[-1][HANDED_ON])))
+
+    monkeypatch.setattr(administration, "_serve", serve)
+    monkeypatch.setattr(administration, "refuse_taken", lambda _: None)
+    monkeypatch.setattr(administration.Profile, "read", lambda _: None)
+    administration.start(tmp_path, told.append)
+    administration.start(tmp_path, told.append, track=[f"tensorboard:{tmp_path}/logs"], anonymous=True)
+    assert given == [
+        (True, {"texts": [], "anonymous": False}),
+        (True, {"texts": [f"tensorboard:{tmp_path}/logs"], "anonymous": True}),
+    ]
+    with pytest.raises(FairsiloError, match="there is no tracker 'tensorbord'"):
+        administration.start(tmp_path, told.append, track=["tensorbord"])
+    assert len(given) == 2
+    assert not in_use(tmp_path / "runs")
+
+
+def test_a_server_cannot_be_kept_from_a_run_by_a_tracker(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> None:
+    controller = FederationController("first")
+    monkeypatch.setattr(controller, "log_error", lambda _, text: told.append(text))
+    for wrong in ('{"texts": ["tensorbord"]}', "no JSON"):
+        monkeypatch.setenv(HANDED_ON, wrong)
+        assert controller._trackers(None) == []  # type: ignore[arg-type]
+    assert ["the run is not tracked: " in line for line in told] == [True, True]
+    monkeypatch.setenv(HANDED_ON, '{"texts": ["tensorboard"], "anonymous": true}')
+    assert [(one.label, one.anonymous) for one in controller._trackers(None)] == [("tensorboard", True)]  # type: ignore[arg-type]
 
 
 def test_runs_have_names_of_their_own(run: Path) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from fairsilo.cli.interrupts import until_stopped
 from fairsilo.cli.output import AsJson, say, show, show_json
-from fairsilo.cli.running import Settings
+from fairsilo.cli.running import Anonymous, Settings, Track, trackers
 from fairsilo.config import experiment, read_yaml
 from fairsilo.deploy.brief import refuse_unnamed
 from fairsilo.errors import FairsiloError
@@ -102,13 +102,16 @@ def renew(folder: Folder = HERE) -> None:
 def start(
     folder: Folder = HERE,
     sites: Annotated[int, typer.Option(min=1, help="how many must be connected before a run begins")] = 1,
+    track: Track = None,
+    anonymous: Anonymous = False,
 ) -> None:
     """Run the server, and see submitted runs through, until Ctrl-C or `fairsilo federation stop`."""
     needed()
     from fairsilo.deploy.flare import administration
 
+    trackers(track, anonymous)  # what is wrong with them is said before anything is started
     with until_stopped() as stopped:
-        administration.start(folder, say, stopped, sites)
+        administration.start(folder, say, stopped, sites, track=track or (), anonymous=anonymous)
     say("stopped; runs that were under way go on when it is started again")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fairsilo.cli.output import AsJson, say, show, show_json
+from fairsilo.cli.output import AsJson, complain, say, show, show_json
 
 runs = typer.Typer(help="The runs of a folder: list them, make room, take one elsewhere.")
 Root = Annotated[Path, typer.Argument(help="a folder with runs, however deep")]
@@ -26,7 +26,7 @@ def listed(root: Root = Path("runs"), as_json: AsJson = False) -> None:
     from fairsilo.report.tables import runs_table
     from fairsilo.runs.inventory import INTERRUPTED, runs_under
 
-    found = runs_under(root)
+    found = runs_under(root, damaged=True)
     if as_json:
         show_json([one.as_dict() for one in found])
         return
@@ -37,6 +37,8 @@ def listed(root: Root = Path("runs"), as_json: AsJson = False) -> None:
     for one in found:
         if one.state == INTERRUPTED:
             say(f"to go on: fairsilo resume {one.folder}")
+        if one.why:
+            complain(f"{one.state}: {one.why}")
 
 
 @runs.command("prune")
@@ -60,9 +62,8 @@ def pruned(
     from fairsilo.report.charts import size
     from fairsilo.runs.inventory import prunable, prune, runs_under
 
-    found = prunable(
-        runs_under(root), older=seconds_in(older, "--older"), checkpoints=checkpoints, local=local, whole=whole
-    )
+    runs = runs_under(root, damaged=True)  # of which nothing goes
+    found = prunable(runs, older=seconds_in(older, "--older"), checkpoints=checkpoints, local=local, whole=whole)
     if not found:
         say(f"nothing to delete in {root}")
         return

@@ -10,7 +10,7 @@ import typer
 
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, console, say, show, show_json
-from fairsilo.cli.running import OutFolder
+from fairsilo.cli.running import Anonymous, OutFolder, Track, trackers
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.comparison import is_setting, read_comparison_file
 
@@ -41,6 +41,8 @@ def tune(
     by: Annotated[str, typer.Option(help="mean: over the silos' validation results; worst: of them")] = "mean",
     jobs: Annotated[int, typer.Option(min=1, help="trials side by side on this machine, each in a process")] = 1,
     out: OutFolder = None,
+    track: Track = None,
+    anonymous: Anonymous = False,
     as_json: AsJson = False,
 ) -> None:
     """Search settings for methods, the same number of trials each, by the training silos' validation data alone.
@@ -60,9 +62,11 @@ def tune(
     asked = read_comparison_file(config, given, methods=names, held_out=held_out)
     from fairsilo import api
     from fairsilo.cli.progress import ProgressListener
+    from fairsilo.engine.events import guarded
     from fairsilo.report.tuning_page import PAGE, tuning_table
     from fairsilo.tuning.search import CHOSEN
 
+    along = trackers(track, anonymous)
     following = ProgressListener(console, quiet=as_json, rounds=False)
     with interruptible("the same command goes on with the search"), following as listener:
         found = api.tune(
@@ -77,7 +81,7 @@ def tune(
             by=by,
             jobs=jobs,
             out=out,
-            listener=listener,
+            listener=guarded([listener, *along]),
         )
     if as_json:
         show_json({**found.as_dict(), "tuned": found.tuned})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -20,8 +21,7 @@ def watch(
     The page reads run folders, so it works beside any engine and any number of runs. It is served on this machine alone
     and only to whoever has the address with its token. From elsewhere use a tunnel; the command for it is printed too.
     """
-    import webbrowser
-
+    from fairsilo.watch.opening import opened
     from fairsilo.watch.server import LOOPBACK, Watch
 
     with Watch(folder, port) as server:
@@ -29,9 +29,8 @@ def watch(
         local = f"{server.server_port}:{LOOPBACK}:{server.server_port}"
         say(f"from another machine, run there before you open it: ssh -L {local} MACHINE")
         say("Ctrl-C ends this page; runs go on")
-        if open_:
-            webbrowser.open(server.address)
         try:
-            server.serve_forever()
+            with opened(server) if open_ else nullcontext():
+                server.serve_forever()
         except KeyboardInterrupt:
             say("")

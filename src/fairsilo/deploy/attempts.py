@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fairsilo.core.files import replacing
+from fairsilo.runs.inventory import ATTEMPT as OUTCOME
+from fairsilo.runs.inventory import GIVEN_UP
 
-FINISHED, PAUSED, FEW, FAILED = "finished", "paused", "too few sites", "failed"
-OUTCOME = "attempt.json"
+FINISHED, PAUSED, FEW, FAILED = "finished", "paused", "too few sites", GIVEN_UP
 WITHDRAWN = "withdrawn by the administrator"
 PAUSE, PRESENT = "pause", "present.json"  # a wish that the attempt end at the next round; which sites it still has
 

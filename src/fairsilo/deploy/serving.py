@@ -22,7 +22,7 @@ from fairsilo.deploy.brief import Brief
 from fairsilo.deploy.grouping import Told, settle
 from fairsilo.deploy.remote import NOWHERE, Channel, Remote, heard, why
 from fairsilo.deploy.site import ERROR, FAILED, REASONS
-from fairsilo.engine.events import Callback, Event, Guarded, guarded
+from fairsilo.engine.events import Callbacks, Event, Guarded, guarded
 from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.models.registry import start_of
 from fairsilo.runs.folder import RunFolder
@@ -82,7 +82,7 @@ class Joined:
     groups: Told
 
 
-def serve(folder: Path, channel: Channel, sites: Iterable[str], listener: Callback, page: Page) -> dict[str, Any]:
+def serve(folder: Path, channel: Channel, sites: Iterable[str], listener: Callbacks, page: Page) -> dict[str, Any]:
     """A run from its last checkpoint to its end, over the sites that are there.
 
     Args:

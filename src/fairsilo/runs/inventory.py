@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,10 @@ from fairsilo.runs.lock import in_use, locked
 from fairsilo.runs.running import BASELINE, finished, status_of
 
 FINISHED, RUNNING, INTERRUPTED, STOPPED = "finished", "running", "interrupted", "stopped"
+WAITING = "waiting"  # over sites, for sites or for its turn: the federation's server lives and takes it up
+DAMAGED = "damaged"  # it cannot be read
+MARKS = ("run.json", "config.yaml", "rounds.jsonl")  # a folder with two of them is a run's, whole or not
+ATTEMPT, GIVEN_UP = "attempt.json", "failed"  # of a run over sites: how the last attempt ended; there is no other one
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,8 @@ class Kept:
 
     Attributes:
         folder: Where it is.
-        state: finished, running, interrupted (its process is gone; it can be resumed) or stopped (by an error).
+        state: finished, running, waiting (for sites), interrupted (its process is gone; it can be resumed), stopped (by
+            an error) or damaged.
         method: Its text; empty where the run came to nothing.
         held_out: The domain held out; `-` for none.
         seed: Of the run.
@@ -38,6 +43,7 @@ class Kept:
         share: Whether that is a share of something.
         bytes: On the disk; 0 where nobody asked.
         changed: When its rows were last written, in seconds since 1970.
+        why: What is damaged, as a sentence; else empty.
     """
 
     folder: Path
@@ -51,27 +57,54 @@ class Kept:
     share: bool | None
     bytes: int
     changed: float
+    why: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return {**vars(self), "folder": str(self.folder), "rounds": list(self.rounds)}
 
 
-def runs_under(root: Path) -> list[Kept]:
-    """All runs in a folder, however deep, by name; a baseline counts as part of its run."""
+def runs_under(root: Path, *, damaged: bool = False) -> list[Kept]:
+    """All runs in a folder, however deep, by name; a baseline counts as part of its run.
+
+    Args:
+        root: The folder.
+        damaged: List runs that cannot be read too, and folders that cannot be looked into.
+
+    Raises:
+        FairsiloError: There is no such folder, or a run is damaged and nobody asked for those.
+    """
     if not root.is_dir():
         raise FairsiloError(f"{root} is no folder")
-    return [kept(folder) for folder in sorted(one for one, is_run in folders_under(root) if is_run)]
+    found = sorted(one for one, is_run in folders_under(root) if is_run)
+    if damaged:
+        return [kept_or_damaged(folder) for folder in found]
+    return [kept(folder) for folder in found if _whole(folder)]
+
+
+def _whole(folder: Path) -> bool:
+    """Whether what a run begins with is there, and may be looked at."""
+    try:
+        return all((folder / name).is_file() for name in MARKS[:2])
+    except OSError:
+        return False
 
 
 def folders_under(root: Path) -> Iterator[tuple[Path, bool]]:
-    """Folders of runs (True) and of comparisons, however deep; inside a run there are none."""
-    for place, inside, files in os.walk(root):
+    """Folders of runs (True) and of comparisons, however deep; inside a run there are none.
+
+    A folder that cannot be looked into counts as a run: it may be one.
+    """
+    closed: list[OSError] = []
+    for place, inside, files in os.walk(root, onerror=closed.append):
         inside[:] = sorted(name for name in inside if not name.startswith("."))
         if PLAN in files or "comparison.json" in files:
             yield Path(place), False
-        if "run.json" in files and "config.yaml" in files:
+        if len(set(MARKS) & set(files)) > 1:
             inside.clear()
             yield Path(place), True
+    for problem in closed:
+        if not isinstance(problem, FileNotFoundError | NotADirectoryError):  # gone since it was found
+            yield Path(problem.filename), True
 
 
 def kept(folder: Path, *, running: bool | None = None, sized: bool = True) -> Kept:
@@ -85,8 +118,7 @@ def kept(folder: Path, *, running: bool | None = None, sized: bool = True) -> Ke
     run_folder = RunFolder(folder)
     status, settings = run_folder.read_json("run.json"), read_yaml(folder / "config.yaml")
     places = [one for one in (status, status_of(folder / BASELINE)) if one]
-    stopped = any(one.get("status") == STOPPED for one in places)
-    state = FINISHED if finished(folder) else STOPPED if stopped else INTERRUPTED
+    state = FINISHED if finished(folder) else _unfinished(folder, places)
     if in_use(folder) if running is None else running:
         state = RUNNING
     results = run_folder.read_json("summary.json") if (folder / "summary.json").exists() else None
@@ -106,10 +138,58 @@ def kept(folder: Path, *, running: bool | None = None, sized: bool = True) -> Ke
     )
 
 
+def _unfinished(folder: Path, places: Sequence[Mapping[str, Any]]) -> str:
+    """The state of a run that is not at its end and that no process works on."""
+    if _outcome(folder) == GIVEN_UP:
+        return STOPPED
+    if awaited(folder):
+        return WAITING
+    return STOPPED if any(one.get("status") == STOPPED for one in places) else INTERRUPTED
+
+
+def _outcome(folder: Path) -> object:
+    return RunFolder(folder).read_json(ATTEMPT).get("outcome") if (folder / ATTEMPT).exists() else None
+
+
+def awaited(folder: Path) -> bool:
+    """Whether the server of a federation lives that sees the run through: it holds the folder of all of its runs."""
+    return in_use(folder.parent)
+
+
+def kept_or_damaged(folder: Path, *, running: bool | None = None, sized: bool = True) -> Kept:
+    """As `kept`; one odd folder does not keep anybody from seeing the others, whatever is odd about it."""
+    try:
+        found = kept(folder, running=running, sized=sized)
+        numbers = [*found.rounds, *found.numbers.values()]
+        if not all(one is None or isinstance(one, int | float) for one in numbers):
+            raise FairsiloError(f"{folder} is damaged: it has texts for numbers")
+    except Exception as problem:  # noqa: BLE001 - files of anybody's, with anything in them
+        size = sum(_size(path) for path in folder.rglob("*")) if sized else 0
+        why = " ".join(_why(folder, problem).split())
+        return Kept(folder, DAMAGED, "", "-", None, (0, None), {}, "", None, size, _began(folder), why)
+    return found
+
+
+def _why(folder: Path, problem: Exception) -> str:
+    if isinstance(problem, FairsiloError):
+        return str(problem)
+    if isinstance(problem, OSError):
+        return f"{problem.filename or folder} cannot be read ({problem.strerror or problem})"
+    return f"{folder} holds what no run writes ({type(problem).__name__}: {problem})"
+
+
+def _began(folder: Path) -> float:
+    """When a run began that says nothing else, in seconds since 1970: its settings are written once."""
+    for path in (folder / "config.yaml", folder):
+        with suppress(OSError):
+            return path.stat().st_mtime
+    return time.time()
+
+
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size if path.is_file() and not path.is_symlink() else 0
-    except FileNotFoundError:  # a run that goes on moves its files
+    except OSError:  # a run that goes on moves its files, and some may not be looked at
         return 0
 
 

@@ -31,12 +31,17 @@ class Names:
 
     Args:
         roster: As in `run.json`.
-        anonymous: Number them, in the order of the roster.
+        anonymous: Number them, in the order of the roster; silos that came later have the numbers after that.
+        held_out: A domain that need not be in the roster: in trials of a search its silos take no part.
     """
 
-    def __init__(self, roster: Mapping[str, Any], anonymous: bool) -> None:
+    def __init__(self, roster: Mapping[str, Any], anonymous: bool, held_out: str | None = None) -> None:
+        joined = roster.get("joined") or {}
         members = [*roster["silos"], *roster["unseen"]] if anonymous else []
+        members.sort(key=lambda member: joined.get(member["name"], 0))  # so that nobody's number changes
         domains = dict.fromkeys(member["domain"] for member in members)
+        if anonymous and held_out:
+            domains.setdefault(held_out)
         self.anonymous = anonymous
         self._silos = {member["name"]: f"silo-{number}" for number, member in enumerate(members, 1)}
         known = {**self._silos, **{domain: f"domain-{number}" for number, domain in enumerate(domains, 1)}}
@@ -93,7 +98,7 @@ def facts_of(event: Event, anonymous: bool) -> Facts:
     assert event.folder is not None
     folder = event.folder.resolve()
     status, settings = RunFolder(folder).read_json("run.json"), read_yaml(folder / "config.yaml")
-    names = Names(status["roster"], anonymous)
+    names = Names(status["roster"], anonymous, settings["data"]["held_out"])
     place: tuple[str, ...]
     if event.group:
         place = (event.group, folder.parent.name, folder.name)
@@ -182,10 +187,10 @@ def numbers_of(record: Mapping[str, Any], rows: Iterable[dict[str, Any]], facts:
     return _finite(found)
 
 
-def answers_of(facts: Facts) -> dict[str, float]:
-    """What the run came to, by the headings of `summary.json`."""
+def answers_of(facts: Facts, more: Mapping[str, float]) -> dict[str, float]:
+    """What the run came to, by the headings of `summary.json`, and more that is known of it."""
     summary = RunFolder(facts.folder).read_json("summary.json")
-    return _finite(dict(_leaves("answer", {key: summary.get(key) for key in ANSWERS}, facts.names)))
+    return _finite(dict(_leaves("answer", {**{key: summary.get(key) for key in ANSWERS}, **more}, facts.names)))
 
 
 def _leaves(head: str, content: Mapping[str, Any], names: Names) -> Iterator[tuple[str, Any]]:

@@ -72,7 +72,8 @@ class Tracker(Listener):
         if worker is None:
             return
         if event.text == "finished":
-            answers = answers_of(self._facts)
+            # a search tells with the end of a trial what it judged it by
+            answers = answers_of(self._facts, event.results.means if event.results else {})
             worker.do(lambda: self.answer(answers))
         worker.do(lambda: self.close(event.text))
         worker.end(PATIENCE[event.text])

@@ -17,7 +17,7 @@ import yaml
 from fairsilo import config
 from fairsilo.config import Experiment
 from fairsilo.data.federation import Federation
-from fairsilo.engine.events import Callback, Event, guarded, silent
+from fairsilo.engine.events import Callback, Event, Guarded, guarded, silent
 from fairsilo.engine.features import Shelf
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.compare import check_names, checked_row, domains_of, prepared
@@ -120,10 +120,11 @@ def tune(
     dataset = None if objects.federation else dataset_of(base.data)
     domains = domains_of(base, held_out, dataset, objects)
     folder = out or Path("runs") / slug("tune-" + "-".join(names))[:80]
+    told = guarded(listener)  # one for all domains: who raised is not called again
 
     def search_of(domain: str) -> _Search:
         federation, here = prepared(base, names, domain, dataset, objects)
-        return _Search(folder, here, federation, objects, options, guarded(listener))
+        return _Search(folder, here, federation, objects, options, told)
 
     for domain in domains:
         search_of(domain).check(names)  # nothing is written where something cannot be searched
@@ -178,7 +179,7 @@ class _Search:
     federation: Federation
     objects: Objects
     options: Options
-    listener: Callback
+    listener: Guarded
 
     def run(self, names: Sequence[str], ends: float | None) -> tuple[dict[str, Any], int]:
         """Trials until every method has its number, or until the time is over."""
@@ -281,18 +282,17 @@ class _Search:
 
                 def here(job: Job) -> Future[Ended]:
                     done: Future[Ended] = Future()
-                    done.set_result(attempt(job, silos, self.objects, engine_for, shelf, self._heard))
+                    done.set_result(attempt(job, silos, self.objects, engine_for, shelf, self.listener))
                     return done
 
                 yield here
             return
         from joblib.externals.loky import get_reusable_executor
 
-        yield lambda job: get_reusable_executor(max_workers=jobs).submit(attempt_alone, job, silos, self.objects, jobs)
-
-    def _heard(self, event: Event) -> None:
-        if event.kind != "note":  # what a run notes is in its folder; a search says one line for a trial
-            self.listener(event)
+        along = self.listener.travelling()
+        yield lambda job: get_reusable_executor(max_workers=jobs).submit(
+            attempt_alone, job, silos, self.objects, jobs, along
+        )
 
 
 class _Asked(NamedTuple):

@@ -10,19 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import Run
 from fairsilo.report.page import read_run
 from fairsilo.runs.folder import NOW
-from fairsilo.runs.inventory import Kept, folders_under, kept
+from fairsilo.runs.inventory import ATTEMPT, DAMAGED, MARKS, Kept, awaited, folders_under, kept_or_damaged
 from fairsilo.runs.lock import in_use
 from fairsilo.runs.running import BASELINE
 
 FRESH = 0.5  # seconds for which a look at the disk serves all who ask
 REST = 10  # times as long as it took, at least, until the next one
-DAMAGED = "damaged"  # the state of a run that cannot be read
 RUN_FILES = ("run.json", "config.yaml", "metrics.jsonl", "rounds.jsonl", "groups.jsonl")  # what sections are drawn from
-KEPT_FILES = (*RUN_FILES, "summary.json")
+KEPT_FILES = (*RUN_FILES, "summary.json", ATTEMPT)
 FILES = (*KEPT_FILES, "report.html", NOW)
 Mark = tuple[object, ...]  # differs where something that is shown has changed
 T = TypeVar("T")
@@ -89,7 +87,7 @@ class Places:
     def kept(self, folder: Path) -> Kept | None:
         """How far a run is; read again only where its files changed. None: it is not there any more."""
         running = in_use(folder)
-        looks = (running, *looks_of(KEPT_FILES, folder, folder / BASELINE))
+        looks = (running, awaited(folder), *looks_of(KEPT_FILES, folder, folder / BASELINE))
         return self._kept.get(folder, looks, lambda: _how_far(folder, running))
 
     def read(self, folder: Path, like: Path | None = None) -> Run:
@@ -116,26 +114,20 @@ class Places:
 
 
 def _how_far(folder: Path, running: bool) -> Kept | None:
-    """One odd folder does not keep anybody from seeing the others, whatever is odd about it."""
-    try:
-        found = kept(folder, running=running, sized=False)
-        numbers = [*found.rounds, *found.numbers.values()]
-        if not all(one is None or isinstance(one, int | float) for one in numbers):
-            raise FairsiloError(f"{folder} is damaged: it has texts for numbers")
-    except Exception:  # noqa: BLE001 - files of anybody's, with anything in them
-        since = began(folder) or time.time()
-        return Kept(folder, DAMAGED, "", "-", None, (0, None), {}, "", None, 0, since) if _there(folder) else None
-    return found
+    found = kept_or_damaged(folder, running=running, sized=False)
+    return found if found.state != DAMAGED or _there(folder) else None
 
 
 def _there(folder: Path) -> bool:
-    try:
-        (folder / "run.json").lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:  # it may not be looked at
+    for name in MARKS:
+        try:
+            (folder / name).lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:  # it may not be looked at
+            return True
         return True
-    return True
+    return False
 
 
 def began(folder: Path) -> float:
@@ -148,7 +140,7 @@ def began(folder: Path) -> float:
 
 def mark(folder: Path) -> Mark:
     """What tells whether a run looks as it did."""
-    return (in_use(folder), *looks_of(FILES, folder, folder / BASELINE))
+    return (in_use(folder), awaited(folder), *looks_of(FILES, folder, folder / BASELINE))
 
 
 def looks_of(names: Sequence[str], *folders: Path) -> Mark:

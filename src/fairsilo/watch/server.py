@@ -24,7 +24,7 @@ PORT = 8400
 EVERY = 10  # seconds
 SERVED = ("report.html", "comparison.html")  # what is shown as it lies in a folder
 # a report may come from anybody, and is shown at the address that has the token's cookie
-SERVED_POLICY = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+SERVED_POLICY = "sandbox allow-downloads; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 HTML = "text/html; charset=utf-8"
 HEADERS = {
     "Cache-Control": "no-store",
@@ -53,6 +53,9 @@ class Watch(ThreadingHTTPServer):
         root: A run, a comparison, or any folder above them; it may still be empty.
         port: Where; None takes the usual one, or any that is free. 0: any that is free.
 
+    Attributes:
+        on_entry: Called when somebody comes in with the token.
+
     Raises:
         FairsiloError: There is no such folder, or the port is taken.
     """
@@ -64,6 +67,7 @@ class Watch(ThreadingHTTPServer):
             raise FairsiloError(f"{root} is no folder; a run makes its own, and `fairsilo watch` shows what is there")
         self.places = Places(root.resolve())
         self.token = secrets.token_urlsafe(24)
+        self.on_entry: Callable[[], object] = lambda: None
         try:
             super().__init__((LOOPBACK, PORT if port is None else port), _Handler)
         except OSError as problem:
@@ -181,6 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
         """The token goes into a cookie, and out of the address: histories and screenshots show addresses."""
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
             return self._answer(HTTPStatus.FORBIDDEN, "this token is not the one of the fairsilo watch that runs here")
+        self.server.on_entry()
         self.send_response(HTTPStatus.SEE_OTHER)
         self.send_header("Location", "/")
         # not Strict, which browsers keep back when the printed address is followed from another site's page

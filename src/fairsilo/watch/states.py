@@ -13,6 +13,7 @@ from fairsilo.analysis.remaining import seconds_left
 from fairsilo.engine.now import ANSWERED, FAILED, WORKING
 from fairsilo.report.blocks import Run
 from fairsilo.runs.folder import NOW
+from fairsilo.runs.inventory import FINISHED, STOPPED
 
 EXCLUDED = ("screened", "malformed", "not finite")  # kinds of failures where a silo answered, and the server said no
 DOING = {"train": "training", "evaluate": "evaluating", "adapt": "adapting", "personalise": "personalising"}
@@ -56,8 +57,8 @@ def read_now(folder: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def silo_states(run: Run, now: Mapping[str, Any], running: bool) -> list[SiloState]:
-    """All silos of a run, those that train first."""
+def silo_states(run: Run, now: Mapping[str, Any], running: bool, awaited: bool = False) -> list[SiloState]:
+    """All silos of a run, those that train first; `awaited`: nobody works on it until enough sites are there."""
     roster = run.info.get("roster") or {}
     last = run.rounds[-1] if run.rounds else {}
     gaps = {silo["silo"]: silo["gap"] for silo in run.summary["silos"]}
@@ -67,6 +68,8 @@ def silo_states(run: Run, now: Mapping[str, Any], running: bool) -> list[SiloSta
             name, unseen = str(one["name"]), kind == "unseen"
             here = (now.get("silos") or {}).get(name, {})
             state, why, bad = _state(run, last, now, name, unseen, running)
+            if awaited and state == STOPPED:
+                state = "waiting"
             lost = {
                 record["round"]
                 for record in run.rounds
@@ -113,7 +116,7 @@ def _state(
         taking_part = asked if now.get("exchange") == "train" else last.get("participants", [name])
         out = not unseen and name not in taking_part
         return ("sits out" if out else "waiting"), "", False
-    return ("finished" if run.info.get("status") == "finished" else "stopped"), "", False
+    return (FINISHED if run.info.get("status") == FINISHED else STOPPED), "", False
 
 
 def _word(why: str) -> str:

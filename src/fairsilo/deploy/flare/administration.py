@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +22,30 @@ from fairsilo.deploy.flare.machines import FRUGAL, Kept, Session, server_command
 from fairsilo.deploy.flare.supervisor import POLL, Supervisor, waiting
 from fairsilo.deploy.serving import SITES, VERSIONS
 from fairsilo.errors import FairsiloError
+from fairsilo.runs.lock import locked
 from fairsilo.runs.running import BASELINE, finished, status_of
+from fairsilo.tracking.registry import handed_on
 
 LOCK = ".start.lock"
 SAID = {"method": "{text} begins", "note": "{text}", "failed": "silo {silo} left out ({text})", "round": "done"}
 
 
-def server_of(folder: Path) -> Kept:
+def server_of(folder: Path, more: Mapping[str, str] | None = None) -> Kept:
+    """The server's process; `more` is added to its environment, and so to that of its jobs."""
     lock_server(folder)
-    return Kept(server_command(folder), folder / "server", folder / "logs" / "server.log", FRUGAL)
+    environment = {**FRUGAL, **(more or {})}
+    return Kept(server_command(folder), folder / "server", folder / "logs" / "server.log", environment)
 
 
-def start(folder: Path, say: Callable[[str], object], stop: Callable[[], bool] = lambda: False, least: int = 1) -> None:
+def start(
+    folder: Path,
+    say: Callable[[str], object],
+    stop: Callable[[], bool] = lambda: False,
+    least: int = 1,
+    *,
+    track: Sequence[str] = (),
+    anonymous: bool = False,
+) -> None:
     """Keep the server running and see submitted runs through, one after the other, until told to stop.
 
     Args:
@@ -41,15 +53,24 @@ def start(folder: Path, say: Callable[[str], object], stop: Callable[[], bool] =
         say: Told what happens.
         stop: Asked often.
         least: Sites that must be connected before a run is tried.
+        track: Trackers that are told of the runs, as `name` or `name:destination`.
+        anonymous: Whether they are told silos and domains by number.
     """
-    profile = Profile.read(folder)
-    with started(folder):
+    profile, more = Profile.read(folder), handed_on(track, anonymous)
+    with started(folder), held(folder):
         refuse_taken(profile)
-        _serve(folder, profile, say, stop, least)
+        _serve(folder, profile, say, stop, least, more)
 
 
-def _serve(folder: Path, profile: Profile, say: Callable[[str], object], stop: Callable[[], bool], least: int) -> None:
-    with server_of(folder) as server, Session(folder) as session:
+def _serve(
+    folder: Path,
+    profile: Profile,
+    say: Callable[[str], object],
+    stop: Callable[[], bool],
+    least: int,
+    more: Mapping[str, str],
+) -> None:
+    with server_of(folder, more) as server, Session(folder) as session:
         say(f"server of {profile.name} listens on {profile.host}:{profile.port}; runs are taken from {folder / 'runs'}")
         supervisor = Supervisor(folder, session, server.tend, say)
         while not stop():
@@ -60,6 +81,18 @@ def _serve(folder: Path, profile: Profile, say: Callable[[str], object], stop: C
                     say(f"{run.name}: {outcome}" + (f"; report: {page}" if page.exists() else ""))
             server.tend()
             time.sleep(POLL)
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold the folder of a federation's runs: those that wait for sites, or for their turn, are not given up.
+
+    An attempt, which is another process, holds its run's own folder.
+    """
+    runs = folder / "runs"
+    runs.mkdir(exist_ok=True)
+    with locked(runs):
+        yield
 
 
 @contextlib.contextmanager

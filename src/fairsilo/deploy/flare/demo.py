@@ -14,7 +14,7 @@ import yaml
 from fairsilo.config import Experiment, experiment
 from fairsilo.deploy.attempts import outcome_of
 from fairsilo.deploy.flare import kits
-from fairsilo.deploy.flare.administration import server_of
+from fairsilo.deploy.flare.administration import held, server_of
 from fairsilo.deploy.flare.attendance import site_of
 from fairsilo.deploy.flare.machines import Session
 from fairsilo.deploy.flare.supervisor import Supervisor, submit
@@ -79,6 +79,7 @@ def here(folder: Path, sites: Mapping[str, Mapping[str, object]], say: Callable[
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(join, sites))
     with contextlib.ExitStack() as running:
+        running.enter_context(held(federation))
         kept = [running.enter_context(server_of(federation))]
         kept += [running.enter_context(site_of(folder / name)) for name in sites]
         session = running.enter_context(Session(federation))

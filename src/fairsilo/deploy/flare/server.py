@@ -30,6 +30,8 @@ from fairsilo.deploy.serving import TooFewError, serve
 from fairsilo.engine.events import Event
 from fairsilo.errors import FairsiloError, QuorumError
 from fairsilo.report.page import write_report
+from fairsilo.tracking import Tracker
+from fairsilo.tracking.registry import handed_over
 
 PINGS, PATIENCE = 3, 5.0  # unanswered ones after which a site is lost; seconds between
 
@@ -81,7 +83,7 @@ class FederationController(Controller):
                 file.write(json.dumps(told) + "\n")
 
         try:
-            serve(folder, channel, channel.sites, told, write_report)
+            serve(folder, channel, channel.sites, [told, *self._trackers(fl_ctx)], write_report)
             write_outcome(folder, FINISHED)
         except PauseError as problem:
             write_outcome(folder, PAUSED, str(problem))
@@ -90,6 +92,14 @@ class FederationController(Controller):
         except FairsiloError as problem:
             write_outcome(folder, FAILED, str(problem))
             self.log_error(fl_ctx, str(problem))
+
+    def _trackers(self, fl_ctx: FLContext) -> list[Tracker]:
+        """Those that `fairsilo federation start` was given; none of them may keep a run from going on."""
+        try:
+            return handed_over()
+        except Exception as problem:  # noqa: BLE001 - whatever is odd about them
+            self.log_error(fl_ctx, f"the run is not tracked: {problem}")
+            return []
 
 
 class FlareChannel:
