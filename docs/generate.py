@@ -225,10 +225,12 @@ def ledger() -> str:
     about = (
         "Our numbers beside the papers', from runs that are kept line by line (`src/fairsilo/experiments/results/`)"
         " since 2026-11-16. The mean of a row is over held-out domains, each of which counts once, and seeds; a "
-        "difference to the first row is paired by both, with its 95 % interval (over seeds where every domain has "
-        "several, else over the domains' means; not corrected for the number of rows), and is called as the paper's "
-        "(or not) where that interval leaves zero out. Below each table stands what was found, in words; tables in "
-        "there are of runs from before the ledger, as they came out. Nothing was tuned unless it says so. "
+        "difference to the first row is paired by both, with its 95 % interval (over seeds, none where a domain has "
+        "one seed; not corrected for the number of rows), and is called as the paper's (or not) where that interval leaves "
+        "zero out. Below each table stands what was found, in words; tables in there are of runs from before the "
+        "ledger, as they came out, and their standard errors (± s.e.) count the runs of one seed on several held-out "
+        "domains as independent looks, which they are not quite: take them as the least that chance can do. Nothing "
+        "was tuned unless it says so. "
         "Explanations that were not tested are marked as guesses."
     )
     backbones = (

@@ -87,6 +87,23 @@ def test_each_federation_counts_once() -> None:
     assert Contest.of([ONE, TWO], "ga").differences["unseen"]["faa"].mean == pytest.approx((15 - 10) / 2)
 
 
+def test_each_held_out_domain_counts_once_and_margins_are_over_seeds() -> None:
+    gains = {("c", 0): 0.02, ("c", 1): 0.04, ("c", 2): 0.09, ("d", 0): -0.06, ("d", 1): -0.01}
+    records = []
+    for (held_out, seed), gain in gains.items():
+        for name in METHODS:
+            records.append(record(name, 0.5 + gain * (name == "faa"), seed=seed, held_out=held_out))
+    found = Contest.of([Source("one", METHODS, records)])
+    assert found.means("unseen") == pytest.approx({"fedavg": 50, "faa": 50 + (5 - 3.5) / 2, "ga": 50})
+    faa = found.differences["unseen"]["faa"]
+    assert faa.mean == pytest.approx((5 - 3.5) / 2)
+    # by seed what it adds: c has -3, -1, 4 around its mean, over three seeds and two domains; d has -2.5, 2.5, over two
+    added = [-3 / 6 - 2.5 / 4, -1 / 6 + 2.5 / 4, 4 / 6]
+    error = math.sqrt(sum(one**2 for one in added) * 2)  # two seeds count, as d has no more
+    assert faa.margin == pytest.approx(stats.t.ppf(0.975, 1) * error)
+    assert found.front() == ["faa"]
+
+
 def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(FairsiloError, match="'fa' is none of the methods; did you mean 'faa'"):
         Contest.of([ONE], "fa")

@@ -66,7 +66,7 @@ def test_shares_and_tests_are_those_of_nested_least_squares() -> None:
         "rows": rows,
         "columns": columns,
         "together": together,
-        "blocks": row_by_block + column_by_block + left[-1],
+        "looks": row_by_block + column_by_block + left[-1],
     }
     assert found.of == pytest.approx({name: value / left[0] for name, value in wanted.items()})
     assert found.p == pytest.approx(
@@ -81,7 +81,7 @@ def test_shares_and_tests_are_those_of_nested_least_squares() -> None:
 def test_one_block_tells_nothing_beyond_itself() -> None:
     values = np.random.default_rng(4).normal(size=(4, 3, 1))
     found = shares(values)
-    assert found.of["blocks"] == pytest.approx(0.0)
+    assert found.of["looks"] == pytest.approx(0.0)
     assert set(found.p.values()) == {None}
     for half in contributions(values, "abcd", "xyz"):
         assert all(one.p is None and one.margin is not None for one in half.values())
@@ -177,25 +177,46 @@ def test_a_crossing_reads_values_by_row_column_and_block() -> None:
     alone = [stats.ttest_1samp(some, 0).pvalue for some in ([1.5, 3.5], [14 / 3, 10 / 3])]
     assert (prox.p, afl.p) == pytest.approx((alone[0], 2 * alone[1]))  # the smaller one counts twice
     assert found.front() == ["fedprox | afl"]
-    assert "what differs between federations and seeds" in sources_of(found, "unseen")
+    assert "what differs between federations, and chance" in sources_of(found, "unseen")
     assert sources_of(found, "worst") == "worst domain: all compositions are the same."
 
 
-def test_domains_held_out_with_one_seed_are_one_look() -> None:
-    """Two domains of one seed beside one of another: two looks, the first of them a mean."""
-    gains = {("c", 0): 0.02, ("d", 0): 0.06, ("c", 1): 0.07}
+def gained(gains: dict[tuple[str, int], float]) -> list[dict[str, Any]]:
+    """Runs by held-out domain and seed; rows with fedprox gain so much more there."""
     records = []
     for (held_out, seed), gain in gains.items():
         for one in runs(seed=seed, held_out=held_out):
             one["generalisation"] += gain * one["method"].startswith("fedprox")
             records.append(one)
-    found = Crossing.of([source("one", records)])
-    assert (len(found.blocks.whole), found.looks) == (3, [("one", 0), ("one", 1)])
+    return records
+
+
+def test_of_one_federation_seeds_are_looks() -> None:
+    """Each with the mean over its domains; a seed that lacks one does not count, whatever it would add."""
+    gains = {("c", 0): 0.02, ("d", 0): 0.06, ("c", 1): 0.07, ("d", 1): 0.05, ("c", 2): 0.9}
+    found = Crossing.of([source("one", gained(gains))])
+    assert (len(found.blocks.whole), list(found.looks), found.over) == (5, ["seed 0", "seed 1"], "seeds")
     prox = found.contributions["unseen"][0]["fedprox"]
-    assert prox.mean == pytest.approx(1.5 + (4 + 7) / 2)  # 1.5 without any gain
-    wanted = stats.ttest_1samp([5.5, 8.5], 0).confidence_interval(0.95)
-    assert prox.margin == pytest.approx((wanted.high - wanted.low) / 2)
-    assert "over the 2 federations and seeds" in about(found)
+    wanted = stats.ttest_1samp([5.5, 7.5], 0).confidence_interval(0.95)  # 1.5 without any gain
+    assert (prox.mean, prox.margin) == pytest.approx((6.5, (wanted.high - wanted.low) / 2))
+    assert "over the 2 seeds" in about(found)
+    assert found.shares("unseen").of == pytest.approx(shares(found._by_look(found.answers["unseen"])).of)
+    assert found._by_look(found.answers["unseen"]).shape == (3, 2, 2)
+    alone = Crossing.of([source("one", gained({("c", 0): 0.02, ("d", 0): 0.06, ("c", 1): 0.07}))])
+    assert (list(alone.looks), alone.contributions["unseen"][0]["fedprox"].p) == (["one"], None)
+    # c counts once with 2 and 7 points, d with 6
+    assert alone.contributions["unseen"][0]["fedprox"].mean == pytest.approx(1.5 + (4.5 + 6) / 2)
+    assert alone.means("unseen")["fedprox"] == pytest.approx(52 + (4.5 + 6) / 2)
+
+
+def test_of_several_federations_each_is_one_look_however_many_seeds_it_has() -> None:
+    one = gained({("c", 0): 0.02, ("c", 1): 0.04, ("d", 0): 0.01})
+    found = Crossing.of([source("one", one), source("two", gained({("c", 0): 0.1}))])
+    assert (list(found.looks), found.over) == (["one", "two"], "federations")
+    prox = found.contributions["unseen"][0]["fedprox"]
+    wanted = stats.ttest_1samp([1.5 + 2, 1.5 + 10], 0).confidence_interval(0.95)
+    assert (prox.mean, prox.margin) == pytest.approx((7.5, (wanted.high - wanted.low) / 2))
+    assert set(found.shares("unseen").of) == {"rows", "columns", "together", "looks"}
 
 
 def test_what_the_others_are_compared_with_comes_first() -> None:
@@ -271,7 +292,7 @@ def test_the_page_shows_halves_cells_front_and_choice(tmp_path: Path) -> None:
     check_well_formed(html)
     for said in (
         "What each half contributes",
-        "One federation",
+        "One look at one federation",
         "Chosen to go on",
         "two, c held out, seed 0 (2 of 6",
         "fedprox | afl",

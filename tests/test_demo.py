@@ -32,7 +32,7 @@ def test_the_last_line_has_paired_differences_and_their_margins() -> None:
     cells += [cell("x", 0, 0.60, 0.88, 0.06), cell("x", 1, 0.66, 0.80, 0.05)]
     content = {"methods": ["fedavg", "x"], "held_out": ["street"], "seeds": [0, 1], "cells": cells}
     assert paired_sentence(content) == (
-        "x against fedavg, points ± 95 % over 2 paired runs: generalises by +18.0 ± 25.4, "
+        "x against fedavg, points ± 95 % over 2 seeds: generalises by +18.0 ± 25.4, "
         "personalises by -1.0 ± 12.7, mean over silos by +0.0, spread over silos by -1.5 ± 6.4"
     )
 

@@ -280,19 +280,28 @@ def test_methods_are_compared_cell_by_cell() -> None:
     ]
     base, other = compare_cells(["fedavg", "faa"], cells)
     assert (base["method"], base["cells"]) == ("fedavg", 3)
-    # each domain counts once: u has 0.1 and 0.5, v 0.9; by seed 0.5 and 0.5
+    # each domain counts once: u has 0.1 and 0.5, v 0.9
     assert base["generalisation"]["mean"] == pytest.approx(0.6)
-    assert base["generalisation"]["std"] == pytest.approx(0.0)
+    assert base["generalisation"]["std"] is None  # v has one seed
     assert base["generalisation"]["std_domains"] == pytest.approx(0.6 / math.sqrt(2))
     assert base["generalisation"]["difference"] is None
-    # u has 0.3 and 0.8, v 1.0; by seed 0.65 and 0.8
+    # u has 0.3 and 0.8, v 1.0
     assert other["generalisation"]["mean"] == pytest.approx(0.775)
-    assert other["generalisation"]["std"] == pytest.approx(0.15 / math.sqrt(2))
     # pairs: 0.2 and 0.3 in u, 0.1 in v, which has one seed, so that there is no interval
     assert other["generalisation"]["difference"] == pytest.approx(0.175)
     assert other["generalisation"]["margin"] is None
     assert other["fairness"]["difference"] == pytest.approx(-0.1)
     assert other["fairness"]["margin"] is None  # they do not differ at all
+
+
+def test_the_spread_over_seeds_has_none_of_that_between_domains() -> None:
+    """Also where a run is missing: u and v are far apart, and each seed gives the same."""
+    places = [("u", 0, 0.9), ("v", 0, 0.3), ("u", 1, 0.9), ("v", 1, 0.3), ("u", 2, 0.9)]
+    (row,) = compare_cells(["fedavg"], [cell("fedavg", *place, 0.5, 0.2) for place in places])
+    assert row["generalisation"]["std"] == pytest.approx(0.0, abs=1e-12)
+    places = [("u", 0, 0.8), ("v", 0, 0.3), ("u", 1, 0.9), ("v", 1, 0.4)]
+    (row,) = compare_cells(["fedavg"], [cell("fedavg", *place, 0.5, 0.2) for place in places])
+    assert row["generalisation"]["std"] == pytest.approx(0.1 / math.sqrt(2))  # of 0.55 and 0.65
 
 
 def test_only_cells_that_both_have_are_compared() -> None:

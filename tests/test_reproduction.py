@@ -233,6 +233,13 @@ def test_differences_are_told_in_words_and_sure_is_corrected_for_all(folder: Pat
     assert "10.5 ± 1.2 below fedavg (the paper: 5.0 above), not as the paper has it" in other
     standing.corrected[place] = 0.06
     assert "not sure as one of 1 comparisons" in in_words(standing, only=True)[0]
+    same = [record(name, seed, 0.5 + 1e-9 * seed) for name in ("fedavg", "fedprox") for seed in gains]
+    assert in_words(Standing.of(read_table("some/table1"), same))[0] == "held-out domain: fedprox is where fedavg is"
+    broken = [{**one, "generalisation": math.nan} if one["method"] == "fedprox" else one for one in records]
+    assert Standing.of(read_table("some/table1"), broken).rows[1].found["unseen"].gain is None
+    nearly = [record("fedavg", seed, 0.5) for seed in gains]
+    nearly += [record("fedprox", seed, 0.5 + 1e-6 * (1 + 1e-3 * seed)) for seed in gains]  # the ledger rounds so
+    assert Standing.of(read_table("some/table1"), nearly).corrected == {}
     one_seed = [one for one in records if one["seed"] == 0]
     single = Standing.of(read_table("some/table1"), one_seed)
     assert in_words(single, only=True) == []

@@ -6,16 +6,18 @@ Pilots of one seed are no independent looks, whatever domain is held out: differ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from fairsilo.analysis.metrics import AT_HOME, HEADLINES, headline, mean
+from fairsilo.analysis.metrics import AT_HOME, HEADLINES, headline
 from fairsilo.analysis.paired import Cells, Compared, compared, corrected, from_pairs, pairs_of
 from fairsilo.errors import FairsiloError
 
 GOALS = {"generalise": "generalisation", "personalise": "personalisation", "fair": "fairness"}
 LOCAL = "local"  # the method by which silos train alone
 Found = Mapping[str, Mapping[str, Compared]]
+Place = TypeVar("Place", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,11 @@ def verdict(methods: Sequence[str], cells: Cells, goal: str = "all", higher: boo
     best, personal = max(fit, key=ahead, default=first), False
     if not fit and _sign(alone, AT_HOME, higher) > 0 and GOALS["personalise"] in counts:
         about_own = [one for one in others_ if _about_own(cells, one) and not any(key in counts for key in loses[one])]
-        chosen = max((first, *about_own), key=lambda name: _mean_at_home(cells, name, higher))
-        personal = _sign(at_home(cells, chosen, first), AT_HOME, higher) > 0
+        own = _corrected(
+            {name: one for name in (first, *about_own) if (one := at_home(cells, name, first)) is not None}
+        )
+        chosen = max(own, key=lambda name: (1 if higher else -1) * own[name].difference.mean, default=first)
+        personal = _sign(own.get(chosen), AT_HOME, higher) > 0
         best = chosen if personal else first
     rest = {key: [name for name in others_ if key in wins[name]] for key in HEADLINES if key not in wins.get(best, ())}
     return Verdict(
@@ -121,9 +126,15 @@ def _compared(methods: Sequence[str], cells: Cells, counts: Sequence[str]) -> tu
     told: dict[str, dict[str, Compared]] = {}
     for counting in (True, False):
         family = [place for place in looked if (place[0] in (*counts, AT_HOME)) == counting]
-        for place, fixed in zip(family, corrected([looked[one].difference for one in family]), strict=True):
-            told.setdefault(place[0], {})[place[1]] = replace(looked[place], difference=fixed)
+        for (key, name), one in _corrected({place: looked[place] for place in family}).items():
+            told.setdefault(key, {})[name] = one
     return {key: told[key] for key in HEADLINES if key in told}, told.get(AT_HOME, {}).get(LOCAL)
+
+
+def _corrected(found: Mapping[Place, Compared]) -> dict[Place, Compared]:
+    """Together (Holm)."""
+    fixed = corrected([one.difference for one in found.values()])
+    return {place: replace(one, difference=p) for (place, one), p in zip(found.items(), fixed, strict=True)}
 
 
 def _sign(one: Compared | None, key: str, higher: bool) -> int:
@@ -152,11 +163,6 @@ def _has(cells: Cells, name: str, key: str) -> bool:
 def _about_own(cells: Cells, name: str) -> bool:
     """Whether a method's results are about silos' own models."""
     return any(cell["summary"]["about"] == "personal" for cell in cells if cell["method"] == name)
-
-
-def _mean_at_home(cells: Cells, name: str, higher: bool) -> float:
-    values = [headline(cell["summary"])["personalisation"] for cell in cells if cell["method"] == name]
-    return (1 if higher else -1) * mean(value for value in values if value is not None)
 
 
 def at_home(cells: Cells, method: str, first: str) -> Compared | None:

@@ -1,10 +1,10 @@
-"""What the halves of compositions contribute: rows x columns, each composition measured in the same blocks.
+"""What the halves of compositions contribute: rows x columns, each composition measured in the same looks.
 
-A block is what all compositions met alike: a federation and a seed, with the mean over the domains that were held out,
-since runs of one seed on several of them are no independent looks. A value is taken to be
-    block + row + column + row and column together + what differs from block to block,
-and as every composition is measured in every block, the sums of squares of these add up to the whole. What holds beyond
-these blocks is tested against how much it differs between them (blocks are random), so that one block tells nothing.
+A look is what all compositions met alike, independent of the other looks: one of several federations, or a seed of the
+only one, with the mean over the rest. A value is taken to be
+    look + row + column + row and column together + what differs from look to look,
+and as every composition is measured in every look, the sums of squares of these add up to the whole. What holds beyond
+these looks is tested against how much it differs between them (looks are random), so that one look tells nothing.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from scipy import stats
 
 from fairsilo.analysis.paired import SAME, Difference, over_values
 
-SOURCES = ("rows", "columns", "together", "blocks")
+SOURCES = ("rows", "columns", "together", "looks")
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Where differences between compositions come from, the blocks' own levels taken out.
+    """Where differences between compositions come from, the looks' own levels taken out.
 
     Attributes:
-        of: Source -> its share of the sum of squares; empty where all compositions are the same. `blocks` is what
-            differs from block to block, chance included; with one block it is part of `together`, and 0.
-        p: Source -> how likely so much is by chance (F test against how much the same differs between blocks). None
+        of: Source -> its share of the sum of squares; empty where all compositions are the same. `looks` is what
+            differs from look to look, chance included; with one look it is part of `together`, and 0.
+        p: Source -> how likely so much is by chance (F test against how much the same differs between looks, as if all
+            rows, and all columns, differed alike). None
             where there is nothing to hold it against.
     """
 
@@ -40,16 +41,16 @@ class Shares:
 
 
 def shares(values: Array) -> Shares:
-    """Of values by row, column and block."""
-    rows, columns, blocks = values.shape
+    """Of values by row, column and look."""
+    rows, columns, looks = values.shape
     left = values - values.mean((0, 1), keepdims=True)
     by_row, by_column = left.mean((1, 2), keepdims=True), left.mean((0, 2), keepdims=True)
     together = left.mean(2, keepdims=True) - by_row - by_column
-    row_by_block = left.mean(1, keepdims=True) - by_row
-    column_by_block = left.mean(0, keepdims=True) - by_column
-    rest = left - by_row - by_column - together - row_by_block - column_by_block
+    row_by_look = left.mean(1, keepdims=True) - by_row
+    column_by_look = left.mean(0, keepdims=True) - by_column
+    rest = left - by_row - by_column - together - row_by_look - column_by_look
     parts = {"rows": by_row, "columns": by_column, "together": together}
-    against = {"rows": row_by_block, "columns": column_by_block, "together": rest}
+    against = {"rows": row_by_look, "columns": column_by_look, "together": rest}
     freedom = {"rows": rows - 1, "columns": columns - 1, "together": (rows - 1) * (columns - 1)}
     squares = {name: _squares(part, values.shape) for name, part in parts.items()}
     other = {name: _squares(part, values.shape) for name, part in against.items()}
@@ -58,10 +59,10 @@ def shares(values: Array) -> Shares:
     if whole <= smallest:
         return Shares({}, dict.fromkeys(parts))
     p = {
-        name: _f_test(squares[name], freedom[name], other[name], freedom[name] * (blocks - 1), smallest)
+        name: _f_test(squares[name], freedom[name], other[name], freedom[name] * (looks - 1), smallest)
         for name in parts
     }
-    found = {**squares, "blocks": math.fsum(other.values())}
+    found = {**squares, "looks": math.fsum(other.values())}
     return Shares({name: square / whole for name, square in found.items()}, p)
 
 
@@ -78,7 +79,7 @@ def _f_test(square: float, free: int, other: float, other_free: int, smallest: f
 def contributions(values: Array, rows: Sequence[str], columns: Sequence[str]) -> tuple[dict[str, Difference], ...]:
     """What every row adds to the first, and every column to the first, whatever the other half is.
 
-    Tested by how much it differs from block to block. With one block the margin is over the other halves, so that it
+    Tested by how much it differs from look to look. With one look the margin is over the other halves, so that it
     tells how much a contribution depends on what it stands beside, and nothing about chance.
     """
     turned = values.transpose(1, 0, 2)
@@ -89,7 +90,7 @@ def contributions(values: Array, rows: Sequence[str], columns: Sequence[str]) ->
 
 
 def _contribution(differences: Array) -> Difference:
-    """From differences by other half and block."""
+    """From differences by other half and look."""
     if differences.shape[1] > 1:
         return over_values(differences.mean(0).tolist())
     return replace(over_values(differences.mean(1).tolist()), p=None)

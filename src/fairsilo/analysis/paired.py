@@ -76,9 +76,7 @@ def _over_seeds(pairs: Pairs) -> _Look:
     Where every domain has every seed this is the variance of the seeds' means over their number. Where some are not
     there, as many seeds count as the domain with the fewest has.
     """
-    domains: dict[str, list[float]] = {}
-    for (domain, _), value in pairs.items():
-        domains.setdefault(domain, []).append(value)
+    domains = _by_domain(pairs)
     means = {domain: statistics.fmean(values) for domain, values in domains.items()}
     mean, seeds = statistics.fmean(means.values()), fewest_seeds(pairs)
     if seeds < 2:
@@ -153,11 +151,11 @@ def paired_cells(cells: Cells, method: str, first: str, key: str) -> dict[tuple[
     return pairs_of(cells, method, first, lambda summary: headline(summary)[key])
 
 
-def from_pairs(pairs: Pairs) -> Compared | None:
-    """None where there is no pair."""
+def from_pairs(pairs: Pairs, same: float = 1e-9) -> Compared | None:
+    """None where there is no pair; an error of no more than `same` is rounding."""
     if not pairs:
         return None
-    return Compared(over_federations([pairs], same=1e-9), len(pairs), fewest_seeds(pairs))
+    return Compared(over_federations([pairs], same), len(pairs), fewest_seeds(pairs))
 
 
 def compared(cells: Cells, method: str, first: str, key: str) -> Compared | None:
@@ -197,11 +195,12 @@ def compare_cells(methods: Sequence[str], cells: Cells) -> list[dict[str, Any]]:
                 for cell in mine
                 if (value := headline(cell["summary"])[key]) is not None
             }
-            domains, seeds = _means(values, 0), _means(values, 1)
+            domains = [mean(some) for some in _by_domain(values).values()]
+            varied = _over_seeds(values).variance if values else None
             other = compared(cells, name, methods[0], key)
             row[key] = {
                 "mean": mean(domains) if domains else None,
-                "std": deviation(seeds, 1) if len(seeds) > 1 else None,
+                "std": None if varied is None else math.sqrt(fewest_seeds(values) * varied),
                 "std_domains": deviation(domains, 1) if len(domains) > 1 else None,
                 "difference": other.difference.mean if other else None,
                 "margin": other.difference.margin if other else None,
@@ -211,12 +210,11 @@ def compare_cells(methods: Sequence[str], cells: Cells) -> list[dict[str, Any]]:
     return table
 
 
-def _means(values: Mapping[tuple[str, int], float], place: int) -> list[float]:
-    """The means over what is at the other place of (held-out domain, seed)."""
-    found: dict[object, list[float]] = {}
-    for where, value in values.items():
-        found.setdefault(where[place], []).append(value)
-    return [mean(some) for some in found.values()]
+def _by_domain(values: Pairs) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for (domain, _), value in values.items():
+        found.setdefault(domain, []).append(value)
+    return found
 
 
 def margin_of(error: float, free: float) -> float:

@@ -7,30 +7,43 @@ from collections.abc import Sequence
 RECENT = 8  # rounds: a machine gets busy or free while a run goes on
 
 
-def seconds_left(took: Sequence[float], rounds: int, every: int = 1, spent: float = 0.0) -> float | None:
+def seconds_left(
+    took: Sequence[float], rounds: int, every: int = 1, spent: float = 0.0, first: int = 1
+) -> float | None:
     """What is left, in seconds; None before a round is complete.
 
     The first round makes things ready that later ones have, so it does not count once there are others. Rounds that
-    evaluate take longer, so the mean is over whole spans from one evaluation to the next where there are enough.
+    evaluate take longer, so they have a mean of their own as soon as there is one. The last round always evaluates.
 
     Args:
-        took: Seconds of each complete round.
+        took: Seconds of each complete round, as far as they are known.
         rounds: How many there will be.
-        every: How many rounds lie between evaluations.
+        every: Which rounds evaluate: every so many-th.
         spent: Seconds of the round under way.
+        first: The number of the round that `took` begins with.
 
     Example:
         >>> seconds_left([9.0, 2.0, 2.0], 10)
         14.0
         >>> seconds_left([9.0, 2.0, 2.0], 10, spent=0.5)
         13.5
+        >>> seconds_left([9.0, 5.0, 2.0, 5.0], 7, every=2)  # 2, 5 and, as the last round evaluates, 5
+        12.0
     """
     if not took:
         return None
-    steady = took[1:] or took
-    span = max(every, RECENT // every * every)
-    whole = len(steady) // every * every
-    recent = steady[-min(span, whole) :] if whole else steady
-    each = sum(recent) / len(recent)
-    left = each * (rounds - len(took))
-    return max(left - min(spent, each), 0.0)
+    kinds: dict[bool, list[float]] = {True: [], False: []}
+    for number, seconds in list(enumerate(took, first))[1:] or [(first, took[0])]:
+        kinds[_evaluates(number, rounds, every)].append(seconds)
+
+    def expected(number: int) -> float:
+        kind = _evaluates(number, rounds, every)
+        recent = (kinds[kind] or kinds[not kind])[-RECENT:]
+        return sum(recent) / len(recent)
+
+    left = [expected(number) for number in range(first + len(took), rounds + 1)]
+    return max(sum(left) - min(spent, left[0]), 0.0) if left else 0.0
+
+
+def _evaluates(number: int, rounds: int, every: int) -> bool:
+    return number == rounds or number % every == 0

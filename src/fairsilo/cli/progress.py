@@ -91,8 +91,12 @@ class ProgressListener(Listener):
     def _left(self, event: Event) -> float:
         """Seconds until the last round, from the rounds since this process began with the run."""
         took = [after - before for before, after in pairwise(self._ends)]
-        every = max(self._evaluated) - min(self._evaluated) if self._evaluated else 0
-        return seconds_left(took, len(took) + event.rounds - event.round, every or 1) or 0.0
+        first = event.round - len(took) + 1
+        if len(self._evaluated) > 1:
+            every = self._evaluated[1] - self._evaluated[0]
+        else:  # so far one round evaluated, or none: then the last one will
+            every = self._evaluated[0] if self._evaluated else event.rounds
+        return seconds_left(took, event.rounds, every, first=first) or 0.0
 
     def _say(self, line: str) -> None:
         self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)

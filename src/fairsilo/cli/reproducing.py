@@ -217,7 +217,8 @@ def _plain(standing: Any) -> dict[str, Any]:
                     measure: {
                         "ours": found.ours and found.ours.mean,
                         "paper": found.paper,
-                        "gain": found.gain and {"mean": found.gain.mean, "margin": found.gain.margin},
+                        "gain": found.gain
+                        and {"mean": found.gain.mean, "margin": found.gain.margin, "p": found.gain.p},
                         "paper_gain": found.paper_gain,
                         "tuned": found.tuned and found.tuned.mean,
                         "tuned_gain": found.tuned_gain

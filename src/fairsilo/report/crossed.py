@@ -25,11 +25,11 @@ def about(crossing: Crossing) -> str:
     if len(crossing.looks) == 1:
         return said + (
             "Its margin (95 %) is over the other halves: how much it depends on what it stands beside. Of one "
-            "federation and seed nothing follows about others, so nothing is marked."
+            "look nothing follows about others, so nothing is marked."
         )
     return said + (
-        f"Its margin (95 %) is over the {len(crossing.looks)} federations and seeds, held-out domains "
-        "averaged; ! marks what chance would hardly give (p < 0.05, corrected for all halves and answers by Holm)."
+        f"Its margin (95 %) is over the {len(crossing.looks)} {crossing.over}; ! marks what chance would hardly "
+        "give (p < 0.05, corrected for all halves and answers by Holm)."
     )
 
 
@@ -45,12 +45,12 @@ def sources_of(crossing: Crossing, measure: str) -> str:
     if not found.of:
         return f"{title}: all compositions are the same."
     words = {"rows": "rows", "columns": "columns"}
-    words |= {"together": "both together", "blocks": "what differs between federations and seeds, and chance"}
+    words |= {"together": "both together", "looks": f"what differs between {crossing.over}, and chance"}
     words = words if several else {**words, "together": "both together and chance"}
     parts = [
         f"{words[name]} {100 * found.of[name]:.0f} %" + ("" if (p := found.p.get(name)) is None else f" (p = {p:.2g})")
         for name in SOURCES
-        if several or name != "blocks"
+        if several or name != "looks"
     ]
     return f"{title}: differences come from {', '.join(parts)}."
 

@@ -36,7 +36,7 @@ def page(crossing: Crossing, choose: int = 0) -> str:
     said = [f"{count} compositions, each run in {crossing.blocks}."]
     said += [f"Not counted: {block} ({why})." for block, why in crossing.blocks.incomplete.items()]
     if len(crossing.looks) == 1:
-        said.append("One federation and one seed: what is seen here may be theirs alone.")
+        said.append("One look at one federation: what is seen here may be chance.")
     body = heading("fairsilo crossings", title, *said)
     body += forests(crossing) + grids(crossing) + ahead(crossing) + (picked(crossing, choose) if choose else "")
     return document(title, body, f"<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n")
@@ -99,7 +99,9 @@ def ahead(crossing: Crossing) -> str:
 def picked(crossing: Crossing, count: int) -> str:
     """What goes on, by validation samples alone."""
     by = ", ".join(MEASURES[name].title for name in crossing.blocks.choosable)
-    said = f"By mean rank over blocks and {by}: no test sample had a say. Beside it what came out on test samples."
+    said = (
+        f"By mean rank over held-out domains, seeds and {by}: no test sample had a say. Beside it the results on those."
+    )
     rows = [
         f'<tr><th scope="row">{text(name)}</th>{cells([f"{rank:.1f}", *numbers_of(crossing, name)])}</tr>\n'
         for name, rank in crossing.chosen(count).items()

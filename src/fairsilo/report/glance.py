@@ -14,6 +14,7 @@ from fairsilo.report.tables import of_comparison
 from fairsilo.report.units import in_its_unit, unit
 
 Content = Mapping[str, Any]
+ROUNDING = 1e-9
 Found = Mapping[str, Mapping[str, Compared]]
 ANSWERS = {
     "generalisation": ("Generalise", "the global model on the held-out domain"),
@@ -113,7 +114,7 @@ def sentence(name: str, first: str, key: str, one: Compared) -> str:
     """One comparison in plain words."""
     mean, margin, even = one.difference.mean, one.difference.margin, key == "fairness"
     verb = {"generalisation": "generalises", "personalisation": "personalises", "fairness": "is"}[key]
-    if mean == 0 and margin is None:
+    if abs(mean) <= ROUNDING and margin is None:
         return f"{name} {verb} as {'even' if even else 'well'} as {first}"
     good = mean < 0 if even or not unit().higher else mean > 0
     word = ("more" if good else "less") + " even" if even else "better" if good else "worse"

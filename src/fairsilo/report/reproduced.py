@@ -93,14 +93,16 @@ def in_words(standing: Standing, *, only: bool = False) -> list[str]:
             gain, p = found.gain, standing.corrected.get((row.method, name))
             if gain is None:
                 continue
-            away = gain.margin is not None and abs(gain.mean) > gain.margin
-            if away:
+            if gain.margin is None and abs(gain.mean) <= MEASURES[name].rounding:
+                told += [] if only else [f"{MEASURES[name].title}: {row.method} is where {first} is"]
+                continue
+            if gain.away:
                 judgement = "sure" if p is not None and p < SURE else f"not sure as one of {count} comparisons"
             else:
                 judgement = "may be chance" if p is not None else "without an interval, so that it may be chance"
             beside = "" if found.paper_gain is None else f" (the paper: {_beside(found.paper_gain, name)})"
             way = {None: "", True: ", as the paper has it", False: ", not as the paper has it"}[found.same_way]
-            if away or not only:
+            if gain.away or not only:
                 much = _beside(gain.mean, name, gain.margin)
                 told.append(f"{MEASURES[name].title}: {row.method} is {much} {first}{beside}{way}; {judgement}")
     if only and not told and count:

@@ -218,7 +218,7 @@ def paired_sentence(comparison: Mapping[str, Any]) -> str:
         "fairness": "spread over silos by",
     }
     told = [f"{word} {_difference(row[key])}" for key, word in words.items() if row[key]["difference"] is not None]
-    runs = f"{len(comparison['cells']) // len(comparison['methods'])} paired runs"
+    runs = f"{len(comparison['seeds'])} seeds"
     return f"{last} against {first}, {unit().points} ± 95 % over {runs}: {', '.join(told)}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -122,6 +123,22 @@ class Blocks:
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.whole))
+
+    @property
+    def federations(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(block.source for block in self.whole))
+
+    def shares_of(self, federation: str) -> list[float]:
+        """The share of each block in the federation's mean, in which each held-out domain counts once."""
+        seeds = Counter(block.held_out for block in self.whole if block.source == federation)
+        return [1 / (len(seeds) * seeds[block.held_out]) if block.source == federation else 0.0 for block in self.whole]
+
+    def by_federation(self, values: Sequence[float]) -> list[float]:
+        """The mean of each federation, from values block by block."""
+        return [
+            math.fsum(share * value for share, value in zip(self.shares_of(name), values, strict=True))
+            for name in self.federations
+        ]
 
     def values(self, measure: str) -> dict[str, list[float]] | None:
         """Method -> its values, block by block; None where a run does not have the measure."""

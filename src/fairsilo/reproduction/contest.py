@@ -38,18 +38,12 @@ class Contest:
 
     @property
     def federations(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(block.source for block in self.blocks.whole))
-
-    def _by_federation(self, values: Sequence[float]) -> list[list[float]]:
-        return [
-            [value for value, block in zip(values, self.blocks.whole, strict=True) if block.source == name]
-            for name in self.federations
-        ]
+        return self.blocks.federations
 
     def means(self, measure: str) -> dict[str, float]:
-        """Method -> mean over the federations, each of which counts once."""
+        """Method -> mean over the federations, each of which counts once, as their held-out domains do."""
         return {
-            method: statistics.fmean(statistics.fmean(some) for some in self._by_federation(values))
+            method: statistics.fmean(self.blocks.by_federation(values))
             for method, values in self.blocks.answers[measure].items()
         }
 
@@ -79,7 +73,7 @@ class Contest:
     def ranks(self) -> dict[str, float]:
         """Method -> its rank, mean over federations and judged answers; 1 is the best."""
         scores = [
-            {method: statistics.fmean(self._by_federation(values[method])[place]) for method in self.blocks.methods}
+            {method: self.blocks.by_federation(values[method])[place] for method in self.blocks.methods}
             for values in (self.blocks.answers[name] for name in self.blocks.judged)
             for place in range(len(self.federations))
         ]

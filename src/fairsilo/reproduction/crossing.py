@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -76,21 +78,39 @@ class Crossing:
         return tuple("mean" if column in PLAIN else column for column in self.grid.columns)
 
     def means(self, measure: str) -> dict[str, float]:
-        """Composition -> mean over the blocks."""
-        return {name: sum(values) / len(values) for name, values in self.blocks.answers[measure].items()}
+        """Composition -> mean over the federations, each of which counts once, as their held-out domains do."""
+        return {
+            name: statistics.fmean(self.blocks.by_federation(values))
+            for name, values in self.blocks.answers[measure].items()
+        }
+
+    @property
+    def over(self) -> str:
+        """What its looks are: what holds beyond one federation, federations tell; in a single one seeds do."""
+        return "federations" if len(self.blocks.federations) > 1 else "seeds"
 
     @cached_property
-    def looks(self) -> list[tuple[str, int]]:
-        """The federations and seeds: independent of each other, which the domains held out with one seed are not."""
-        return list(dict.fromkeys((block.source, block.seed) for block in self.blocks.whole))
+    def looks(self) -> dict[str, list[float]]:
+        """Name -> the share of each block in it. Looks are independent of each other, which domains held out with one
+        seed are not, nor seeds in one of several federations."""
+        names = self.blocks.federations
+        if len(names) > 1:
+            return {name: self.blocks.shares_of(name) for name in names}
+        domains = {block.held_out for block in self.blocks.whole}
+        seeds = Counter(block.seed for block in self.blocks.whole)
+        whole = [seed for seed, count in seeds.items() if count == len(domains)]
+        if len(whole) < 2:
+            return {names[0]: self.blocks.shares_of(names[0])}
+        return {
+            f"seed {seed}": [1 / len(domains) if block.seed == seed else 0.0 for block in self.blocks.whole]
+            for seed in whole
+        }
 
     def _by_look(self, values: Array) -> Array:
-        """By row, column and look: the mean over the domains that were held out."""
-        places = [
-            [place for place, block in enumerate(self.blocks.whole) if (block.source, block.seed) == look]
-            for look in self.looks
-        ]
-        return np.stack([values[:, :, some].mean(2) for some in places], axis=2)
+        """By row, column and look."""
+        shares: Array = np.array(list(self.looks.values()))
+        found: Array = np.einsum("rcb,lb->rcl", values, shares)
+        return found
 
     def shares(self, measure: str) -> Shares:
         return shares(self._by_look(self.answers[measure]))

@@ -29,6 +29,11 @@ class Measure:
     decimals: int = 1
 
     @property
+    def rounding(self) -> float:
+        """What is nothing but rounding: a thousandth of the last decimal; a ledger keeps six digits of a share."""
+        return 10.0 ** -(self.decimals + 3)
+
+    @property
     def better(self) -> str:
         """Which end is good, in words."""
         return {True: "more is better", False: "less is better", None: "neither end is better"}[self.higher]

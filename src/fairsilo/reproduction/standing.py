@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from fairsilo.analysis.paired import from_pairs, holm
+from fairsilo.analysis.paired import SAME, from_pairs, holm
 from fairsilo.reproduction.ledger import key, read
 from fairsilo.reproduction.measures import MEASURES, Record
 from fairsilo.reproduction.tables import Table, tables
@@ -22,10 +23,15 @@ class Estimate(NamedTuple):
     runs: int
     p: float | None = None
 
+    @property
+    def away(self) -> bool:
+        """Whether its interval leaves zero out."""
+        return self.margin is not None and abs(self.mean) > self.margin
+
     @classmethod
-    def of(cls, values: Mapping[tuple[str, int], float]) -> Estimate | None:
-        """From a value, or a paired difference, for each held-out domain and seed."""
-        found = from_pairs(values)
+    def of(cls, values: Mapping[tuple[str, int], float], same: float = SAME) -> Estimate | None:
+        """From a value, or a paired difference, for each held-out domain and seed; the ledger rounds to `same`."""
+        found = from_pairs(values, same)
         if found is None:
             return None
         return cls(found.difference.mean, found.difference.margin, found.pairs, found.difference.p)
@@ -56,7 +62,7 @@ class Found:
         """Whether the difference to the first row has the paper's sign; None where it may as well be chance."""
         if self.gain is None or self.gain.margin is None or not self.paper_gain:
             return None
-        if abs(self.gain.mean) < self.gain.margin:
+        if not self.gain.away:
             return None
         return (self.gain.mean > 0) == (self.paper_gain > 0)
 
@@ -157,7 +163,7 @@ def _cells(records: Sequence[Record], method: str) -> Cells:
 
 def _values(cells: Cells, measure: str) -> dict[tuple[str, int], float]:
     found = {place: MEASURES[measure].of(record) for place, record in cells.items()}
-    return {place: value for place, value in found.items() if value is not None}
+    return {place: value for place, value in found.items() if value is not None and math.isfinite(value)}
 
 
 ByMethod = Mapping[str, Cells]
@@ -180,6 +186,6 @@ def _found(table: Table, measure: str, method: str, first: str, plain: ByMethod,
 def _beside(measure: str, method: str, first: str, by_method: ByMethod) -> tuple[Estimate | None, Estimate | None]:
     """The mean of a row, and its difference to the first one, paired."""
     own, base = (_values(by_method[name], measure) for name in (method, first))
-    whole = Estimate.of(own)
+    whole, same = Estimate.of(own), MEASURES[measure].rounding
     paired = {place: own[place] - base[place] for place in own if place in base}
-    return whole and whole._replace(margin=None), Estimate.of(paired) if method != first else None
+    return whole and whole._replace(margin=None, p=None), Estimate.of(paired, same) if method != first else None
