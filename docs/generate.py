@@ -228,10 +228,9 @@ def ledger() -> str:
         "difference to the first row is paired by both, with its 95 % interval (over seeds, none where a domain has "
         "one seed; not corrected for the number of rows), and is called as the paper's (or not) where that interval "
         "leaves zero out. Below each table stands what was found, in words; tables in there are of runs from before "
-        "the ledger, as they came out, and their standard errors (± s.e.) count the runs of one seed on several held-out "
-        "domains as independent looks, which they are not quite: take them as the least that chance can do. Nothing "
-        "was tuned unless it says so. "
-        "Explanations that were not tested are marked as guesses."
+        "the ledger, as they came out, and their standard errors (± s.e.) count the runs of one seed on several "
+        "held-out domains as independent looks, which they are not quite: take them as the least that chance can do. "
+        "Nothing was tuned unless it says so. Explanations that were not tested are marked as guesses."
     )
     backbones = (
         "No pretrained ViT or CLIP can be had offline, so rows on foundation models use the **shipped tiny "
