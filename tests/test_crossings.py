@@ -133,6 +133,9 @@ def test_the_front_is_what_nobody_beats() -> None:
     scores = [{name: point[place] for name, point in points.items()} for place in (0, 1)]
     assert front(scores) == ["a", "b", "d", "e"]  # c is beaten by a; b and e are the same
     assert front([scores[0], {name: -value for name, value in scores[1].items()}]) == ["b", "e"]
+    assert front([{"a": 62.725, "b": 62.725 - 7e-15}, {"a": 1.0, "b": 2.0}]) == [
+        "b"
+    ]  # sums of the same, otherwise added
 
 
 def test_ranks_are_averaged_and_shared() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +104,13 @@ def test_the_command_line_takes_rows(tmp_path: Path, capsys: Any) -> None:
     assert "fedavg @ lr=0.1" in text
     (folder,) = out.glob("fedavg-lr=0.1/*")
     assert read_yaml(folder / "config.yaml")["train"]["lr"] == 0.1
+
+
+def test_domains_and_seeds_may_be_given_with_commas_or_one_by_one(tmp_path: Path, capsys: Any) -> None:
+    fast = ["rounds=1", "epochs=1", "data.share=40", "--json", "-o", str(tmp_path)]
+    code, text, err = call(
+        capsys, "compare", "fedavg", "--held-out", "scan", "--held-out", "photo", "--seeds", "0", "--seeds", "1", *fast
+    )
+    assert (code, err) == (0, "")
+    found = json.loads(text)
+    assert (found["held_out"], found["seeds"], len(found["cells"])) == (["scan", "photo"], [0, 1], 4)

@@ -240,7 +240,7 @@ def holm(p: Sequence[float | None]) -> list[float | None]:
 
 def front(scores: Sequence[Mapping[str, float]]) -> list[str]:
     """The names that no other is at least as good as in every score and better than in one; more is better."""
-    points = {name: tuple(one[name] for one in scores) for name in scores[0]}
+    points = {name: tuple(round(one[name], 6) for one in scores) for name in scores[0]}  # sums may differ by a last bit
 
     def beaten(point: tuple[float, ...]) -> bool:
         return any(

@@ -9,7 +9,7 @@ import typer
 
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, console, say, show, show_json
-from fairsilo.cli.running import Anonymous, OutFolder, Track, trackers
+from fairsilo.cli.running import Anonymous, HeldOut, OutFolder, Seeds, Track, listed, trackers
 from fairsilo.runs.comparison import is_setting, read_comparison_file
 
 
@@ -21,8 +21,8 @@ def compare(
         Path | None,
         typer.Option("--config", "-c", help="a YAML file: settings, methods or grid, seeds, held-out domains"),
     ] = None,
-    seeds: Annotated[str | None, typer.Option(help="seeds, separated by commas")] = None,
-    held_out: Annotated[str | None, typer.Option(help="domains, separated by commas, or 'all'")] = None,
+    seeds: Seeds = None,
+    held_out: HeldOut = None,
     out: OutFolder = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs side by side on this machine, each in a process")] = 1,
     cluster: Annotated[
@@ -40,7 +40,7 @@ def compare(
     """
     names = [text for text in arguments or () if not is_setting(text)]
     given = [text for text in arguments or () if is_setting(text)]
-    asked = read_comparison_file(config, given, methods=names, seeds=seeds, held_out=held_out)
+    asked = read_comparison_file(config, given, methods=names, seeds=listed(seeds), held_out=listed(held_out))
     from fairsilo import api
     from fairsilo.cli.grid import GridListener
     from fairsilo.cli.progress import ProgressListener

@@ -12,7 +12,7 @@ import typer
 
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, complain, console, say, show, show_json
-from fairsilo.cli.running import OutFolder
+from fairsilo.cli.running import HeldOut, OutFolder, Seeds, listed
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.comparison import is_setting, read_comparison_file, read_searched
 
@@ -23,8 +23,8 @@ def reproduce(
         typer.Argument(help="a table, such as fedheal/table2-digits, and settings as key=value", metavar="[TABLE]"),
     ] = None,
     rows: Annotated[str | None, typer.Option(help="methods of the table, separated by semicolons")] = None,
-    seeds: Annotated[str | None, typer.Option(help="seeds, separated by commas")] = None,
-    held_out: Annotated[str | None, typer.Option(help="domains, separated by commas, or 'all'")] = None,
+    seeds: Seeds = None,
+    held_out: HeldOut = None,
     out: OutFolder = None,
     jobs: Annotated[int, typer.Option(min=1, help="runs side by side on this machine, each in a process")] = 1,
     cluster: Annotated[
@@ -79,7 +79,7 @@ def reproduce(
     else:
         chosen = tuple(text.strip() for text in rows.split(";")) if rows else ()
         places = {"out": out or (_folder(table, "tuned") if tuned else None), "jobs": jobs, "cluster": cluster}
-        records = _run(table, given, chosen, seeds, held_out, as_json, places, tuned)
+        records = _run(table, given, chosen, listed(seeds), listed(held_out), as_json, places, tuned)
         if lines:
             lines.write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
         if record:

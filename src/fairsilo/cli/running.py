@@ -18,11 +18,22 @@ Settings = Annotated[
 ]
 ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="a YAML file of settings")]
 OutFolder = Annotated[Path | None, typer.Option("--out", "-o", help="the run folder; by default one under runs/")]
+HeldOut = Annotated[
+    list[str] | None, typer.Option(help="domains, separated by commas, or 'all'; may be repeated", show_default=False)
+]
+Seeds = Annotated[
+    list[str] | None, typer.Option(help="seeds, separated by commas; may be repeated", show_default=False)
+]
 Track = Annotated[
     list[str] | None,
     typer.Option("--track", help="tensorboard, mlflow or wandb, as name or name:destination; may be repeated"),
 ]
 Anonymous = Annotated[bool, typer.Option("--anonymous", help="with --track: silos and domains are told by number")]
+
+
+def listed(given: list[str] | None) -> str | None:
+    """An option that may be repeated, as one text with commas."""
+    return ",".join(given) if given else None
 
 
 def run(

@@ -10,7 +10,7 @@ import typer
 
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, console, say, show, show_json
-from fairsilo.cli.running import Anonymous, OutFolder, Track, trackers
+from fairsilo.cli.running import Anonymous, HeldOut, OutFolder, Track, listed, trackers
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.comparison import is_setting, read_comparison_file
 
@@ -31,7 +31,7 @@ def tune(
     budget: Annotated[
         str | None, typer.Option(help="begin no trial after this time, such as 2h or 90m; all methods take turns")
     ] = None,
-    held_out: Annotated[str | None, typer.Option(help="domains, separated by commas, or 'all'")] = None,
+    held_out: HeldOut = None,
     search: Annotated[
         list[str] | None,
         typer.Option(help="KEY=LOW..HIGH, KEY=log:LOW..HIGH, KEY=a,b,c, or KEY=- for what is not searched"),
@@ -59,7 +59,7 @@ def tune(
         if config is not None:
             raise FairsiloError("--config and --table both say what is searched; give one of them")
         config = read_table(table).file
-    asked = read_comparison_file(config, given, methods=names, held_out=held_out)
+    asked = read_comparison_file(config, given, methods=names, held_out=listed(held_out))
     from fairsilo import api
     from fairsilo.cli.progress import ProgressListener
     from fairsilo.engine.events import guarded

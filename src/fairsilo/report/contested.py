@@ -52,7 +52,7 @@ def contest_table(contest: Contest) -> Drawn:
     drawn = Drawn(
         title=f"{len(contest.blocks.methods)} methods, against {escape(contest.reference)}", title_justify="left"
     )
-    drawn.add_column("method")
+    drawn.add_column("method", overflow="fold")
     drawn.add_column("mean rank", justify="right")
     for name in contest.blocks.answers:
         drawn.add_column(f"{MEASURES[name].title} ({MEASURES[name].better})", justify="right")

@@ -36,7 +36,7 @@ def about(crossing: Crossing) -> str:
 def contributed(one: Difference, decimals: int = 1) -> str:
     """`+1.2 ± 0.5 !`: the mark says that chance alone would hardly give it."""
     margin = "" if one.margin is None else f" ± {one.margin:.{decimals}f}"
-    return f"{one.mean:+.{decimals}f}{margin}{' !' if one.p is not None and one.p < SURE else ''}"
+    return f"{round(one.mean, 9) + 0.0:+.{decimals}f}{margin}{' !' if one.p is not None and one.p < SURE else ''}"
 
 
 def sources_of(crossing: Crossing, measure: str) -> str:

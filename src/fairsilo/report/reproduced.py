@@ -125,7 +125,7 @@ def shown(row: Row) -> bool:
 def reproduced_table(standing: Standing) -> Drawn:
     """Our number beside the paper's, and the difference to the first row, by measure."""
     table = Drawn(title=f"{standing.table.name}: {standing.table.of or 'no table of a paper'}", title_justify="left")
-    table.add_column("method")
+    table.add_column("method", overflow="fold")
     table.add_column("runs", justify="right")
     first = escape(standing.rows[0].method)
     for name in standing.table.measures:
