@@ -130,7 +130,9 @@ def test_the_command_of_a_page_is_understood(name: str) -> None:
     assert method(chosen.method).parts == CATALOGUE[name].make().parts
 
 
-def test_writing_repairs_and_removes(tmp_path: Path) -> None:
+def test_writing_repairs_and_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate, "model_page", lambda name: name)  # which builds every network
+    monkeypatch.setattr(generate, "models_page", lambda: "models")
     (tmp_path / "docs" / "methods").mkdir(parents=True)
     (tmp_path / generate.THREATS).write_text(f"before\n{generate.BEGIN}\nold\n{generate.END}\nafter\n")
     (tmp_path / "docs" / "methods" / "gone.md").write_text("a method that is no more\n")

@@ -81,7 +81,7 @@ def test_one_seed_has_no_interval_and_is_never_sure(noise: dict[str, tuple[float
     assert (one.difference.margin, one.difference.p, one.seeds, one.sure) == (None, None, 1, False)
 
 
-def found_by_chance(stream: np.random.Generator, missing: int, shared: float, tries: int = 4000) -> float:
+def found_by_chance(stream: np.random.Generator, missing: int, shared: float, tries: int = 1500) -> float:
     """How often a difference that is none is called sure: four domains and three seeds, some runs not there.
 
     Args:
@@ -110,8 +110,8 @@ def test_runs_of_one_seed_may_move_together() -> None:
     """Counted as independent looks, they would find what is not there in far more than one of twenty cases."""
     stream = np.random.default_rng(0)
     for shared in (0.0, 0.5, 0.9):
-        assert 0.04 < found_by_chance(stream, 0, shared) < 0.06
-        assert found_by_chance(stream, 3, shared) < 0.06
+        assert 0.035 < found_by_chance(stream, 0, shared) < 0.065
+        assert found_by_chance(stream, 3, shared) < 0.065
 
 
 def test_everything_that_is_looked_at_is_corrected_together() -> None:
