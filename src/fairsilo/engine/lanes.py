@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,6 +34,7 @@ from fairsilo.engine.simulation import Simulation
 from fairsilo.errors import FairsiloError
 
 LANES = 4  # silos at once: with more, Python's own work in the threads is what counts (benchmarks/README.md)
+STRIDE = 8  # steps from one mark on a lane's stream to the next; a lane is two marks ahead of the GPU at most
 OWN = "fairsilo"  # the package whose parts the law of recordings tries
 
 
@@ -45,6 +47,8 @@ class Graphs(Recordings):
         super().__init__()
         self.pool = torch.cuda.graph_pool_handle()
         self.captured = 0
+        self.replayed = 0
+        self.marks: deque[torch.cuda.Event] = deque()
 
     def record(self, step: Callable[[], Tensor]) -> Recorded | None:
         graph = torch.cuda.CUDAGraph()
@@ -60,7 +64,16 @@ class Graphs(Recordings):
                 return None
         self.captured += 1
         graph.replay()
-        return Recorded(result, graph.replay, step)
+        return Recorded(result, partial(self._replay, graph), step)
+
+    def _replay(self, graph: torch.cuda.CUDAGraph) -> None:
+        """A thread whose stream is full, or that waits for its end, turns a core for nothing; at a mark it sleeps."""
+        graph.replay()
+        self.replayed += 1
+        if self.replayed % STRIDE == 0:
+            self.marks.append(_mark())
+            if len(self.marks) > 2:
+                self.marks.popleft().synchronize()
 
     def _capture(self, graph: torch.cuda.CUDAGraph, step: Callable[[], Tensor]) -> Tensor:
         torch.cuda.current_stream().synchronize()
@@ -73,6 +86,13 @@ class Graphs(Recordings):
             raise
         graph.capture_end()
         return result
+
+
+def _mark() -> torch.cuda.Event:
+    """Here on the current stream; who waits for it sleeps."""
+    event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
 
 
 @contextmanager
@@ -121,7 +141,7 @@ class Lane:
             for tensor in _tensors(list(answer)):
                 if tensor.is_cuda:
                     tensor.record_stream(home)  # the server reads it there, and may let go of it before that is done
-            self.stream.synchronize()
+            _mark().synchronize()
         return answer
 
 
