@@ -29,8 +29,8 @@ class Shape(NamedTuple):
     stages: int  # slices on their way from the cache
 
 
-FORWARD = Shape(128, 32, 8, 3)
-BACKWARD = Shape(128, 32, 8, 3)
+FORWARD = Shape(256, 16, 8, 3)
+BACKWARD = Shape(256, 64, 8, 3)
 
 
 @triton.jit
