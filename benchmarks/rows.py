@@ -16,6 +16,7 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,6 +77,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 def made(cell: Cell, given: list[str], folder: Path, ends: float) -> str:
     """Run one; returns the line of its ledger, or nothing where it was not finished."""
     out = folder / str(abs(hash(cell)))
+    shutil.rmtree(out, ignore_errors=True)  # of a try that lost an update: it would only be read again
     command = [sys.executable, "-m", "fairsilo.cli", "reproduce", cell.table, *given, "--rows", cell.row]
     command += ["--seeds", str(cell.seed), "--held-out", cell.held_out, "--out", str(out), "--lines", str(out) + ".l"]
     with Path(f"{out}.log").open("w", encoding="utf-8") as log:

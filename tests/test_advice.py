@@ -280,6 +280,20 @@ def test_pilots_fit_into_the_time() -> None:
         fitting(Options(budget=10), 20, 4, domains, 1.0)
 
 
+def test_whoever_interrupts_the_timing_is_not_told_to_resume_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is gone; the same command begins with it again."""
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fairsilo.runs.running.run_one", stop)
+    with pytest.raises(KeyboardInterrupt) as end:
+        advised(federation(silo("a", 30, 0), silo("b", 30, 1)), tmp_path, ["fedprox"], pilot_rounds=None)
+    assert getattr(end.value, "__notes__", []) == []
+
+
 def test_turns_end_with_the_time_and_the_same_call_goes_on(tmp_path: Path) -> None:
     people = federation(silo("a", 30, 0), silo("b", 30, 1))
     short = advised(people, tmp_path, ["fedprox"], pilot_rounds=1, seeds=4, budget=0.001)

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,16 @@ def test_a_run_that_lost_a_silo_is_tried_once_more(tmp_path: Path, monkeypatch: 
         ("whole", "some/table", "abc"),
         ("unlucky", "some/table", "abc"),
     ]
+
+
+def test_another_try_does_not_read_the_first_one_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pytest.importorskip("rows")
+    cell = rows.Cell("some/table", "fedavg", "a", 0)
+    script = "import sys, pathlib; o = pathlib.Path(sys.argv[sys.argv.index('--out') + 1]); known = o.exists()\n"
+    script += "o.mkdir(exist_ok=True); pathlib.Path(f'{o}.l').write_text(str(known))"
+    folder = tmp_path / "fairsilo"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "cli.py").write_text(script)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert [rows.made(cell, [], tmp_path, time.monotonic() + 60) for _ in range(2)] == ["False", "False"]

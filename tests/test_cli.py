@@ -19,7 +19,7 @@ from fairsilo.cli import output
 from fairsilo.data.dataset import TEST, TRAIN, VALIDATION, Dataset, Domain
 from fairsilo.data.federation import Federation
 from fairsilo.data.packed import write_packed
-from fairsilo.errors import FairsiloError, QuorumError
+from fairsilo.errors import FairsiloError, QuorumError, file_problem
 
 FAST = ["rounds=2", "epochs=1", "batch_size=8", "lr=0.1", "engine.name=sequential"]
 
@@ -316,3 +316,16 @@ def test_python_api_runs_a_model_and_a_federation_of_ones_own(here: Path, people
     assert issubclass(QuorumError, fairsilo.FairsiloError)
     with pytest.raises(AttributeError):
         _ = fairsilo.nothing
+
+
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        ("runs/a/.run.json.part", "runs/a/run.json"),
+        ("data/.pacs.partial/0.inputs", "data/pacs/0.inputs"),
+        (".part", ".part"),
+    ],
+)
+def test_a_file_in_the_making_is_told_by_the_name_that_it_will_have(file: str, named: str) -> None:
+    said = f"cannot read or write {named}: No space left on device"
+    assert file_problem(OSError(28, "No space left on device", file)) == said

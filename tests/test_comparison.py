@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -217,6 +218,39 @@ def test_a_grid_is_run_shown_and_taken_up_again(here: Path, packed: Path, capsys
     code, _, err = call(capsys, "report", str(folder))
     assert code == 2
     assert "comparison.json is damaged: it has no methods" in err
+
+
+DAMAGED = {
+    "run.json": ('{"status": "fin', "run.json is damaged: Unterminated string"),
+    "config.yaml": ("data: [unclosed", "config.yaml is not valid YAML"),
+    "summary.json": ("{}", "summary.json is damaged: it holds no results of a run"),
+    "checkpoint/server-000002.safetensors": ("cut", "server-000002.safetensors is damaged: "),
+    "checkpoint/silos-000002.safetensors": ("", "silos-000002.safetensors is damaged: "),
+}
+
+
+@pytest.mark.parametrize("file", DAMAGED)
+def test_a_damaged_run_is_told_with_its_cure_and_the_cure_helps(
+    here: Path,  # noqa: F811
+    packed: Path,  # noqa: F811
+    capsys: Any,
+    file: str,
+) -> None:
+    asked = ["compare", "fedavg", "ga", f"packed={packed}", "model=my_net:make", *FAST, "held_out=ink", "--out", "all"]
+    assert call(capsys, *asked)[0] == 0
+    before = (here / "all" / "comparison.json").read_text()
+    run = here / "all" / "ga" / "ink-seed0"
+    text, said = DAMAGED[file]
+    if file.startswith("checkpoint"):  # of a finished run nobody reads them
+        (run / "run.json").unlink()
+    (run / file).write_text(text)
+    code, _, err = call(capsys, *asked)
+    assert (code, err.count("\n")) == (2, 1)
+    assert said in err
+    assert "; delete all/ga/ink-seed0 and give the same command again, which makes that run anew" in err
+    shutil.rmtree(run)
+    assert call(capsys, *asked)[0] == 0
+    assert (here / "all" / "comparison.json").read_text() == before
 
 
 @pytest.mark.parametrize(

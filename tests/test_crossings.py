@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from fairsilo.analysis.crossings import contributions, shares
-from fairsilo.analysis.paired import Difference, corrected, front, holm, mean_ranks
+from fairsilo.analysis.paired import Difference, corrected, front, holm, mean_ranks, over_values
 from fairsilo.errors import FairsiloError
 from fairsilo.report.crossed import about, crossed_markdown, sources_of
 from fairsilo.report.crossed_page import write_crossed
@@ -122,10 +122,21 @@ def test_a_contribution_is_tested_over_blocks() -> None:
 
 
 def test_holm_corrects_step_by_step() -> None:
-    assert holm([0.01, 0.04, None, 0.03]) == pytest.approx([0.03, 0.06, None, 0.06])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-    found = [Difference(1.0, 1.0, p) for p in (0.01, 0.04, None)]
-    assert [one.p for one in corrected(found)] == pytest.approx([0.02, 0.04, None])
+    assert holm([0.01, 0.04, None, 0.03], 3) == pytest.approx([0.03, 0.06, None, 0.06])
+    assert holm([0.01, 0.04, None, 0.03], 4) == pytest.approx([0.04, 0.09, None, 0.09])
+    assert holm([0.9, 0.8], 2) == [1.0, 1.0]
+
+
+def test_what_seeds_do_not_change_counts_as_looked_at_and_a_single_seed_does_not() -> None:
+    """Else a method that happens to give the same with every seed would make the others look surer."""
+    found = [Difference(1.0, 1.0, p) for p in (0.01, 0.04)]
+    same, single = over_values([0.5, 0.5, 0.5]), over_values([0.5])
+    assert (same.p, single.p) == (None, None)
+    assert [one.p for one in corrected([*found, single])] == pytest.approx([0.02, 0.04, None])
+    assert [one.p for one in corrected([*found, same])] == pytest.approx([0.03, 0.08, None])
+    assert [one.p for one in corrected([*found, over_values([0.0, 0.0])])] == pytest.approx([0.03, 0.08, None])
+    rows, _ = contributions(np.zeros((2, 3, 1)), ("plain", "new"), ("", "b", "c"))
+    assert not rows["new"].repeated  # one look, however many halves it stands beside
 
 
 def test_the_front_is_what_nobody_beats() -> None:
@@ -168,17 +179,19 @@ def runs(**more: Any) -> list[dict[str, Any]]:
 
 def test_a_crossing_reads_values_by_row_column_and_block() -> None:
     better = [{**one, "seed": 3, "generalisation": one["generalisation"] + 0.1} for one in runs()]
-    better[2]["generalisation"] += 0.04  # fedprox alone
+    better[2]["generalisation"] += 0.0004  # fedprox alone
     found = Crossing.of([source("one", runs()), source("two", better)])
     assert str(found.blocks) == "one, c held out, seed 0; two, c held out, seed 3"
     assert found.answers["unseen"][:, :, 0] == pytest.approx(np.array([[50.0, 55], [52, 56], [50, 55]]))
-    assert found.answers["unseen"][:, :, 1] == pytest.approx(np.array([[60.0, 65], [66, 66], [60, 65]]))
+    assert found.answers["unseen"][:, :, 1] == pytest.approx(np.array([[60.0, 65], [62.04, 66], [60, 65]]))
     assert found.means("worst") == dict.fromkeys(GRID.methods, 50.0)
     local, server = found.contributions["unseen"]
     prox, sam, afl = local["fedprox"], local["fedsam"], server["afl"]
-    assert (prox.mean, sam.mean) == (pytest.approx((1.5 + 3.5) / 2), 0.0)
-    alone = [stats.ttest_1samp(some, 0).pvalue for some in ([1.5, 3.5], [14 / 3, 10 / 3])]
-    assert (prox.p, afl.p) == pytest.approx((alone[0], 2 * alone[1]))  # the smaller one counts twice
+    assert (prox.mean, sam.mean) == (pytest.approx((1.5 + 1.52) / 2), 0.0)
+    alone = [stats.ttest_1samp(some, 0).pvalue for some in ([1.5, 1.52], [14 / 3, 13.96 / 3])]
+    looked = 3 * len(found.answers)  # also where nothing differs
+    assert (prox.p, afl.p) == pytest.approx(((looked - 1) * alone[0], looked * alone[1]))
+    assert (looked - 1) * alone[0] < 0.2  # and not the 1 that all large ones are
     assert found.front() == ["fedprox | afl"]
     assert "what differs between federations, and chance" in sources_of(found, "unseen")
     assert sources_of(found, "worst") == "worst domain: all compositions are the same."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 import re
 import runpy
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import fairsilo
@@ -239,6 +241,30 @@ def test_a_file_for_one_size_of_batches_is_not_kept(run: Path, tmp_path: Path, m
     monkeypatch.setattr(export_formats, "traced", fixed)
     with pytest.raises(FairsiloError, match="the pt2 file of global cannot be used on 1 samples"):
         fairsilo.load(run).export("pt2", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_wrong_is_told_of_the_folder_that_was_asked_for(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model is written elsewhere at first, into a folder that is gone when the sentence is read."""
+
+    def lacking(source: export_formats.Source) -> None:
+        save_file({"other": torch.zeros(1)}, source.place.path)
+
+    form = dataclasses.replace(export_formats.FORMATS["safetensors"], write=lacking)
+    monkeypatch.setitem(export_formats.FORMATS, "safetensors", form)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FairsiloError, match=r"^out/global\.safetensors does not fit its network"):
+        fairsilo.load(run).export("safetensors", "out")
+
+    def full(source: export_formats.Source) -> None:
+        raise OSError(28, "No space left on device", str(source.place.path))
+
+    monkeypatch.setitem(export_formats.FORMATS, "safetensors", dataclasses.replace(form, write=full))
+    with pytest.raises(OSError, match="No space left") as problem:
+        fairsilo.load(run).export("safetensors", "out")
+    assert problem.value.filename == "out/global.safetensors"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -85,7 +85,7 @@ def broken(root: Path) -> dict[str, str]:
         (made(root / name) / file).unlink()
     (made(root / "bytes") / "run.json").write_bytes(b"\xff\xfe{")
     return {
-        "bytes": "bytes holds what no run writes (UnicodeDecodeError: ",
+        "bytes": "bytes/run.json is damaged: it is no text in UTF-8",
         "cut": "cut/run.json is damaged: Unterminated string",
         "list": "list/run.json is damaged: it holds a list",
         "numbers": "numbers is damaged: it has texts for numbers",
@@ -139,6 +139,42 @@ def test_a_folder_that_nobody_may_look_into_is_listed_too(tmp_path: Path, monkey
     found = runs_under(tmp_path, damaged=True)
     assert [(one.folder.name, one.state) for one in found] == [("a", "finished"), ("closed", "damaged")]
     assert [one.folder.name for one in runs_under(tmp_path)] == ["a"]
+
+
+def test_a_folder_may_be_named_without_a_command_and_must_be_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made(tmp_path / "mine" / "one")
+    assert call(capsys, "runs", "mine") == call(capsys, "runs", "list", "mine")
+    assert json.loads(call(capsys, "runs", "mine", "--json")[1])[0]["folder"] == "mine/one"
+    code, out, err = call(capsys, "runs", "nofolder")
+    assert (code, out) == (2, "")
+    assert err.splitlines() == [
+        "error: 'nofolder' is neither a folder nor a command of `fairsilo runs`; known: export, list, prune"
+    ]
+    assert "did you mean 'prune'?" in call(capsys, "runs", "prnue")[2]
+    assert call(capsys, "runs", "list", "nofolder")[::2] == (2, "error: nofolder is no folder\n")
+
+
+def test_a_disk_that_is_full_is_told_of_the_file_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "x.zip"
+
+    def full(self: Any, *_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device", str(self.filename) if self.mode == "w" else f"{tmp_path}/tmp1/x")
+
+    pack(made(tmp_path / "runs" / "one"), file)
+    monkeypatch.setattr(zipfile.ZipFile, "extractall", full)
+    with pytest.raises(OSError, match="No space left") as problem:
+        unpack(file)
+    assert problem.value.filename == str(tmp_path / "x")
+    monkeypatch.setattr(zipfile.ZipFile, "write", full)
+    with pytest.raises(OSError, match="No space left") as problem:
+        pack(tmp_path / "runs" / "one", file)
+    assert problem.value.filename == str(file)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["runs", "x.zip"]
 
 
 def test_a_damaged_run_is_not_packed(tmp_path: Path) -> None:

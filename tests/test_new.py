@@ -222,8 +222,9 @@ def test_a_package_is_written_whole_or_not_at_all(there: bool, tmp_path: Path, m
         return write(self, text, **options)
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as problem:
         scaffold.new("method", "own-weights", folder)
+    assert problem.value.filename == str(folder)  # not the one that it is written in at first
     assert list(tmp_path.rglob("*")) == ([folder] if there else [])
 
 

@@ -183,7 +183,7 @@ def test_an_estimate_is_students() -> None:
     assert found is not None
     assert found.mean == 2
     assert found.margin == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)  # 97.5 % of t with two degrees of freedom
-    assert Estimate.of({("a", 0): 1.0}) == (1.0, None, 1, None)
+    assert Estimate.of({("a", 0): 1.0}) == (1.0, None, 1, None, False)
     assert Estimate.of({}) is None
 
 
@@ -227,12 +227,14 @@ def test_differences_are_told_in_words_and_sure_is_corrected_for_all(folder: Pat
         "held-out domain: fedprox is 10.5 ± 1.2 above fedavg (the paper: 5.0 above), as the paper has it; sure"
     ]
     place = ("fedprox", "unseen")
-    assert standing.corrected[place] == pytest.approx(stats.ttest_1samp([10.0, 11, 10.5], 0).pvalue)
+    looked = len(standing.table.measures)  # also where nothing differs
+    assert standing.comparisons == looked > 1
+    assert standing.corrected[place] == pytest.approx(looked * stats.ttest_1samp([10.0, 11, 10.5], 0).pvalue)
     turned = [{**one, "generalisation": 1 - one["generalisation"]} for one in records]
     (other,) = in_words(Standing.of(read_table("some/table1"), turned), only=True)
     assert "10.5 ± 1.2 below fedavg (the paper: 5.0 above), not as the paper has it" in other
     standing.corrected[place] = 0.06
-    assert "not sure as one of 1 comparisons" in in_words(standing, only=True)[0]
+    assert f"not sure as one of {looked} comparisons" in in_words(standing, only=True)[0]
     same = [record(name, seed, 0.5 + 1e-9 * seed) for name in ("fedavg", "fedprox") for seed in gains]
     assert in_words(Standing.of(read_table("some/table1"), same))[0] == "held-out domain: fedprox is where fedavg is"
     broken = [{**one, "generalisation": math.nan} if one["method"] == "fedprox" else one for one in records]
@@ -242,6 +244,7 @@ def test_differences_are_told_in_words_and_sure_is_corrected_for_all(folder: Pat
     assert Standing.of(read_table("some/table1"), nearly).corrected == {}
     one_seed = [one for one in records if one["seed"] == 0]
     single = Standing.of(read_table("some/table1"), one_seed)
+    assert single.comparisons == 0
     assert in_words(single, only=True) == []
     assert "without an interval, so that it may be chance" in in_words(single)[0]
 

@@ -31,6 +31,7 @@ from fairsilo.tracking.registry import HANDED_ON, handed_on, handed_over, tracke
 from fairsilo.tracking.worker import Worker
 
 SMALL: dict[str, Any] = {"rounds": 3, "epochs": 1, "batch_size": 8, "engine": {"name": "sequential"}}
+TABLE = "demo/uneven-glyphs"  # one of those that need no data
 NAMES = {"a": "north-clinic", "b": "Süd Klinik", "c": "east", "u": "far_away"}
 
 FAKE_MLFLOW = """
@@ -631,7 +632,7 @@ def test_a_missing_package_is_told_before_training(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     monkeypatch.chdir(tmp_path)
-    for command in (["run"], ["compare", "fedavg"], ["tune", "fedavg"]):
+    for command in (["run"], ["compare", "fedavg"], ["tune", "fedavg"], ["reproduce", TABLE]):
         monkeypatch.setattr(sys, "argv", ["fairsilo", *command, "--track", "tensorboard:logs"])
         with pytest.raises(SystemExit) as ended:
             cli.main()
@@ -699,13 +700,27 @@ def test_the_command_line_tracks(
     for name in ("run", "resume", "compare", "tune"):
         monkeypatch.setattr(f"fairsilo.api.{name}", kept(name))
     monkeypatch.setattr("fairsilo.runs.setup.read_experiment", lambda *_: fairsilo.config.experiment({}, []))
-    for command in (["run"], ["resume", str(tmp_path)], ["compare", "fedavg"], ["tune", "fedavg"]):
+    commands = {
+        "run": ["run"],
+        "resume": ["resume", str(tmp_path)],
+        "compare": ["compare", "fedavg"],
+        "tune": ["tune", "fedavg"],
+        "reproduce": ["reproduce", TABLE],
+        "check": ["reproduce", "--check"],
+    }
+    for name, command in commands.items():
         both = ["--track", "tensorboard", "--track", "tensorboard:logs", "--json"]
         monkeypatch.setattr(sys, "argv", ["fairsilo", *command, *both])
         with pytest.raises(SystemExit):
             cli.main()
-        assert heard.pop(command[0]) == ["tensorboard", "tensorboard:logs"]
+        made_by = name if name in heard else "compare"  # which makes the runs of tables too
+        assert heard.pop(made_by) == ["tensorboard", "tensorboard:logs"]
     capsys.readouterr()
+    for command in (["reproduce"], ["reproduce", TABLE, "--show"]):
+        monkeypatch.setattr(sys, "argv", ["fairsilo", *command, "--track", "tensorboard"])
+        with pytest.raises(SystemExit):
+            cli.main()
+        assert "here nothing is run" in capsys.readouterr().err
     monkeypatch.setattr(sys, "argv", ["fairsilo", "run", "--anonymous"])
     with pytest.raises(SystemExit):
         cli.main()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
+
+_IN_THE_MAKING = re.compile(r"(^|/)\.([^/]+)\.part(?:ial)?(?=/|$)")  # what is written beside, then put in place
 
 
 class FairsiloError(Exception):
@@ -38,8 +43,30 @@ class QuorumError(StoppedError):
 def file_problem(problem: OSError) -> str:
     """A sentence about a file that cannot be read or written, and what was noted with it."""
     reason = problem.strerror or str(problem) or type(problem).__name__
-    where = f"cannot read or write {problem.filename}: " if problem.filename is not None else ""
+    named = "" if problem.filename is None else _IN_THE_MAKING.sub(r"\1\2", str(problem.filename))
+    where = f"cannot read or write {named}: " if named else ""
     return "; ".join([f"{where}{reason}", *getattr(problem, "__notes__", ())])
+
+
+@contextmanager
+def told_of(thing: Path, beside: Path | None = None) -> Iterator[None]:
+    """What goes wrong with a temporary file or folder is told of the one that it would have become.
+
+    Args:
+        thing: What the user knows.
+        beside: What is made in its place at first; where it has a random name, whatever file is in trouble is told so.
+    """
+    try:
+        yield
+    except FairsiloError as problem:
+        if beside is None or str(beside) not in str(problem):
+            raise
+        raise FairsiloError(str(problem).replace(str(beside), str(thing))) from problem
+    except OSError as problem:
+        if problem.filename is not None and (beside is None or str(beside) in str(problem.filename)):
+            here = "" if beside is None else str(problem.filename).partition(str(beside))[2]
+            problem.filename = f"{thing}{here}"
+        raise
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ from string import Template
 from tempfile import TemporaryDirectory
 
 from fairsilo import data
-from fairsilo.errors import FairsiloError, nearest
+from fairsilo.errors import FairsiloError, nearest, told_of
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.others import GROUP
 from fairsilo.models.registry import all_models
@@ -157,7 +157,7 @@ def _content(kind: str, values: dict[str, str]) -> dict[str, str]:
 def _write(folder: Path, content: dict[str, str]) -> None:
     """All files or none: they are written beside the folder, and put in place when they are complete."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent, prefix=".fairsilo-new-") as place:
+    with told_of(folder), TemporaryDirectory(dir=folder.parent, prefix=".fairsilo-new-") as place:
         complete = Path(place) / "package"
         for path, text in content.items():
             file = complete / path

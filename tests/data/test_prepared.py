@@ -125,6 +125,18 @@ def test_what_was_changed_or_cut_is_noticed(pacs: Path) -> None:
         load(name="pacs", root=str(pacs), size=8)
 
 
+def test_what_cannot_be_written_is_told_of_the_copy_that_was_asked_for(
+    pacs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written beside at first, into a folder that is gone when the sentence is read."""
+    plain, copy = load(name="pacs", root=str(pacs), size=8), tmp_path / "copies" / "pacs"
+    monkeypatch.setattr("fairsilo.data.prepared._digest", lambda _: "of other bytes")
+    with pytest.raises(FairsiloError, match="is not what was prepared") as problem:
+        write_prepared(plain, copy)
+    assert str(problem.value).startswith(f"{copy / '0.inputs'} is not")
+    assert list(copy.parent.iterdir()) == []
+
+
 def test_a_damaged_image_leaves_nothing_behind(pacs: Path) -> None:
     (pacs / "PACS" / "cartoon" / "house" / "2.png").write_text("no image")
     with pytest.raises(FairsiloError, match=r"2\.png is not an image"):

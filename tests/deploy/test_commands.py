@@ -127,6 +127,7 @@ def test_a_site_is_started_once(tmp_path: Path) -> None:
         ("Expected SHA256:00; actual SHA256:11 Code: ROOTCA_FINGERPRINT_MISMATCH", "not signed by the federation with"),
         ("--request-dir is missing local request material", "answers another request than the one that was made here"),
         ("something else", r"NVIDIA FLARE refused \(package x\): something else"),
+        ("no name in '/home/me/trial/.work-a1b2/profile.yml'", r"\(package x\): no name in 'profile\.yml'$"),
     ],
 )
 def test_what_flare_refuses_is_said_in_our_words(

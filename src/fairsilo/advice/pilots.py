@@ -307,7 +307,11 @@ def _round_seconds(base: Experiment, people: Federation, domain: str, objects: O
 
     given = dataclasses.replace(objects, federation=blind(people, domain, base.seed))
     with tempfile.TemporaryDirectory() as folder:
-        running.run(_shortened(base, 2), given, out=Path(folder) / "timed", listener=note)
+        try:
+            running.run(_shortened(base, 2), given, out=Path(folder) / "timed", listener=note)
+        except (KeyboardInterrupt, OSError) as problem:
+            problem.__notes__ = []  # how to go on with a run that nobody keeps
+            raise
     return ends[1] - ends[0]
 
 

@@ -6,18 +6,16 @@ Pilots of one seed are no independent looks, whatever domain is held out: differ
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from fairsilo.analysis.metrics import AT_HOME, HEADLINES, headline
-from fairsilo.analysis.paired import Cells, Compared, compared, corrected, from_pairs, pairs_of
+from fairsilo.analysis.paired import Cells, Compared, compared, corrected_together, from_pairs, pairs_of
 from fairsilo.errors import FairsiloError
 
 GOALS = {"generalise": "generalisation", "personalise": "personalisation", "fair": "fairness"}
 LOCAL = "local"  # the method by which silos train alone
 Found = Mapping[str, Mapping[str, Compared]]
-Place = TypeVar("Place", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def verdict(methods: Sequence[str], cells: Cells, goal: str = "all", higher: boo
     best, personal = max(fit, key=ahead, default=first), False
     if not fit and _sign(alone, AT_HOME, higher) > 0 and GOALS["personalise"] in counts:
         about_own = [one for one in others_ if _about_own(cells, one) and not any(key in counts for key in loses[one])]
-        own = _corrected(
+        own = corrected_together(
             {name: one for name in (first, *about_own) if (one := at_home(cells, name, first)) is not None}
         )
         chosen = max(own, key=lambda name: (1 if higher else -1) * own[name].difference.mean, default=first)
@@ -126,15 +124,9 @@ def _compared(methods: Sequence[str], cells: Cells, counts: Sequence[str]) -> tu
     told: dict[str, dict[str, Compared]] = {}
     for counting in (True, False):
         family = [place for place in looked if (place[0] in (*counts, AT_HOME)) == counting]
-        for (key, name), one in _corrected({place: looked[place] for place in family}).items():
+        for (key, name), one in corrected_together({place: looked[place] for place in family}).items():
             told.setdefault(key, {})[name] = one
     return {key: told[key] for key in HEADLINES if key in told}, told.get(AT_HOME, {}).get(LOCAL)
-
-
-def _corrected(found: Mapping[Place, Compared]) -> dict[Place, Compared]:
-    """Together (Holm)."""
-    fixed = corrected([one.difference for one in found.values()])
-    return {place: replace(one, difference=p) for (place, one), p in zip(found.items(), fixed, strict=True)}
 
 
 def _sign(one: Compared | None, key: str, higher: bool) -> int:

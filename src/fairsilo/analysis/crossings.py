@@ -93,4 +93,4 @@ def _contribution(differences: Array) -> Difference:
     """From differences by other half and look."""
     if differences.shape[1] > 1:
         return over_values(differences.mean(0).tolist())
-    return replace(over_values(differences.mean(1).tolist()), p=None)
+    return replace(over_values(differences.mean(1).tolist()), p=None, repeated=False)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from scipy import stats
@@ -33,13 +33,16 @@ class Difference:
     Attributes:
         mean: Over the federations, each of which counts once, and in each over its held-out domains, likewise.
         margin: How far the true mean over these federations and domains may be from it with other seeds (95 %); None
-            where a domain has one seed.
+            where a domain has one seed, or where seeds do not differ at all.
         p: How likely so large a mean is by chance; None likewise.
+        repeated: Whether every domain has several seeds. Then it is one of the comparisons that are corrected for,
+            also where seeds do not differ, so that there is nothing to test it by.
     """
 
     mean: float
     margin: float | None
     p: float | None
+    repeated: bool = True
 
 
 def over_federations(federations: Sequence[Pairs], same: float = SAME) -> Difference:
@@ -52,7 +55,7 @@ def over_federations(federations: Sequence[Pairs], same: float = SAME) -> Differ
     looks = [_over_seeds(pairs) for pairs in federations]
     mean = statistics.fmean(look.mean for look in looks)
     if any(look.variance is None for look in looks):
-        return Difference(mean, None, None)
+        return Difference(mean, None, None, repeated=False)
     parts = [(look.variance or 0.0) / len(looks) ** 2 for look in looks]
     error = math.sqrt(math.fsum(parts))
     if error <= same:  # nothing but rounding
@@ -118,6 +121,7 @@ class Compared:
 
 
 Cells = Sequence[Mapping[str, Any]]  # runs: method, held-out domain, seed and summary
+Place = TypeVar("Place", bound=Hashable)
 
 
 Number = Callable[[Mapping[str, Any]], float | None]  # of a run's summary
@@ -172,9 +176,15 @@ def together(methods: Sequence[str], cells: Cells) -> dict[str, dict[str, Compar
         if (one := compared(cells, name, methods[0], key)) is not None
     }
     told: dict[str, dict[str, Compared]] = {}
-    for ((key, name), one), fixed in zip(found.items(), corrected([o.difference for o in found.values()]), strict=True):
-        told.setdefault(key, {})[name] = replace(one, difference=fixed)
+    for (key, name), one in corrected_together(found).items():
+        told.setdefault(key, {})[name] = one
     return told
+
+
+def corrected_together(found: Mapping[Place, Compared]) -> dict[Place, Compared]:
+    """Whatever they are kept under; p corrected for all of them (Holm)."""
+    fixed = corrected([one.difference for one in found.values()])
+    return {place: replace(one, difference=p) for (place, one), p in zip(found.items(), fixed, strict=True)}
 
 
 def compare_cells(methods: Sequence[str], cells: Cells) -> list[dict[str, Any]]:
@@ -223,17 +233,27 @@ def margin_of(error: float, free: float) -> float:
 
 
 def corrected(found: Sequence[Difference]) -> list[Difference]:
-    """With p corrected for all that are looked at together (Holm)."""
-    return [replace(one, p=p) for one, p in zip(found, holm([one.p for one in found]), strict=True)]
+    """With p corrected for all that are looked at together (Holm).
+
+    How many these are must not hang on what came out: who looks at ten methods may be misled by any of them. So every
+    difference of several seeds counts, tested or not; one of a single seed could never have been called sure.
+    """
+    fixed = holm([one.p for one in found], sum(one.repeated for one in found))
+    return [replace(one, p=p) for one, p in zip(found, fixed, strict=True)]
 
 
-def holm(p: Sequence[float | None]) -> list[float | None]:
-    """Holm's correction: all that are below a level hold together, but for a chance of at most that level."""
+def holm(p: Sequence[float | None], looked: int) -> list[float | None]:
+    """Holm's correction: all that are below a level hold together, but for a chance of at most that level.
+
+    Args:
+        p: Of each comparison; None (or not finite) where it has no test.
+        looked: How many comparisons there are. Those without a test are never called sure, and are the last in order.
+    """
     known = sorted((value, place) for place, value in enumerate(p) if value is not None and math.isfinite(value))
     found: list[float | None] = [None] * len(p)
     reached = 0.0
     for rank, (value, place) in enumerate(known):
-        reached = max(reached, min(1.0, (len(known) - rank) * value))
+        reached = max(reached, min(1.0, (looked - rank) * value))
         found[place] = reached
     return found
 

@@ -7,10 +7,27 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from fairsilo.cli.output import AsJson, complain, say, show, show_json
+from fairsilo.errors import FairsiloError, nearest
 
-runs = typer.Typer(help="The runs of a folder: list them, make room, take one elsewhere.")
+
+class FolderOrCommand(TyperGroup):
+    """`fairsilo runs FOLDER` lists the runs of that folder."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        first = next(iter(args), "-")
+        if not first.startswith("-") and first not in self.commands and not ctx.resilient_parsing:
+            if not Path(first).is_dir():
+                raise FairsiloError(
+                    f"{first!r} is neither a folder nor a command of `fairsilo runs`{nearest(first, self.commands)}"
+                )
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+runs = typer.Typer(help="The runs of a folder: list them, make room, take one elsewhere.", cls=FolderOrCommand)
 Root = Annotated[Path, typer.Argument(help="a folder with runs, however deep")]
 
 

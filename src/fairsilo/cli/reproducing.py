@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ import typer
 
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, complain, console, say, show, show_json
-from fairsilo.cli.running import HeldOut, OutFolder, Seeds, listed
+from fairsilo.cli.running import Anonymous, HeldOut, OutFolder, Seeds, Track, listed, trackers
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.comparison import is_setting, read_comparison_file, read_searched
 
@@ -45,6 +45,8 @@ def reproduce(
     check: Annotated[
         bool, typer.Option("--check", help="run a few small rows again and hold them against the ledger")
     ] = False,
+    track: Track = None,
+    anonymous: Anonymous = False,
     as_json: AsJson = False,
 ) -> None:
     """A table of a paper: runs it (or some of it), and shows our numbers beside the paper's.
@@ -62,8 +64,11 @@ def reproduce(
     given = [text for text in arguments or () if is_setting(text)]
     if len(names) > 1:
         raise FairsiloError(f"one table at a time: {names[0]}, then {names[1]}")
+    along = trackers(track, anonymous)
+    if along and not check and (listing or show_only or not names):
+        raise FairsiloError("--track tells of runs, and here nothing is run; leave it out")
     if check:
-        _check(given, out, jobs, as_json)
+        _check(given, out, jobs, as_json, along)
         return
     if listing or not names:
         known = tables()
@@ -79,7 +84,7 @@ def reproduce(
     else:
         chosen = tuple(text.strip() for text in rows.split(";")) if rows else ()
         places = {"out": out or (_folder(table, "tuned") if tuned else None), "jobs": jobs, "cluster": cluster}
-        records = _run(table, given, chosen, listed(seeds), listed(held_out), as_json, places, tuned)
+        records = _run(table, given, chosen, listed(seeds), listed(held_out), as_json, places, tuned, along)
         if lines:
             lines.write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
         if record:
@@ -110,7 +115,7 @@ def reproduce(
         say(f"also as CSV and LaTeX: {page.with_suffix('')}.*")
 
 
-def _check(given: list[str], out: Path | None, jobs: int, as_json: bool) -> None:
+def _check(given: list[str], out: Path | None, jobs: int, as_json: bool, along: Sequence[Any]) -> None:
     """Small rows again, in a folder that is new unless one is named; ends with 1 where a number does not hold."""
     from tempfile import TemporaryDirectory
 
@@ -122,7 +127,7 @@ def _check(given: list[str], out: Path | None, jobs: int, as_json: bool) -> None
     with TemporaryDirectory() as made:
         for name, rows in ROWS.items():
             table, options = read_table(name), {"out": (out or Path(made)) / name, "jobs": jobs, "cluster": None}
-            found += checked(table, _run(table, given, rows, None, None, as_json, options))
+            found += checked(table, _run(table, given, rows, None, None, as_json, options, along=along))
     if as_json:
         show_json([{**one._asdict(), "holds": one.holds} for one in found])
     else:
@@ -140,6 +145,7 @@ def _run(
     quiet: bool,
     options: dict[str, Any],
     tuned: Path | None = None,
+    along: Sequence[Any] = (),
 ) -> list[Any]:
     """The table's comparison, or some of it; returns the lines that the ledger would have of its runs."""
     asked = read_comparison_file(table.file, given, seeds=seeds, held_out=held_out)
@@ -166,7 +172,7 @@ def _run(
             experiment=asked.experiment,
             seeds=asked.seeds,
             held_out=asked.held_out,
-            listener=listener,
+            listener=[listener, *along],
             planned=following.begin if isinstance(following, GridListener) else None,
             tuned=asked.tuned,
             **options,

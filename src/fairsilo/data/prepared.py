@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save
 
 from fairsilo.core.samples import InFile, Windows
 from fairsilo.data.dataset import Dataset, Domain
-from fairsilo.errors import FairsiloError
+from fairsilo.errors import FairsiloError, told_of
 
 FOLDER = "prepared"
 FORMAT = 1
@@ -46,17 +46,18 @@ def write_prepared(dataset: Dataset, folder: Path, progress: Progress | None = N
     """
     partial = folder.with_name(f".{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
     try:
-        domains = {}
-        for number, (name, domain) in enumerate(dataset.domains.items()):
-            domains[name] = _write_domain(domain, partial, number, progress)
-        facts = {key: getattr(dataset, key) for key in ("name", "about", "task", "source")}
-        index = {"format": FORMAT, **facts, "classes": list(dataset.classes), "domains": domains}
-        (partial / "index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
-        verify(partial)
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.replace(folder)
+        with told_of(folder, partial):
+            partial.mkdir(parents=True)
+            domains = {}
+            for number, (name, domain) in enumerate(dataset.domains.items()):
+                domains[name] = _write_domain(domain, partial, number, progress)
+            facts = {key: getattr(dataset, key) for key in ("name", "about", "task", "source")}
+            index = {"format": FORMAT, **facts, "classes": list(dataset.classes), "domains": domains}
+            (partial / "index.json").write_text(json.dumps(index, indent=1), encoding="utf-8")
+            verify(partial)
+            shutil.rmtree(folder, ignore_errors=True)
+            partial.replace(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

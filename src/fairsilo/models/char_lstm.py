@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 
-import torch
 from torch import Tensor, nn
 
 from fairsilo.core.output import Output
@@ -15,17 +13,6 @@ from fairsilo.fields import setting
 @dataclass(frozen=True)
 class CharLSTMSettings:
     vocabulary: int = setting(0, "how many characters texts consist of; 0: as many as there are classes", low=0)
-
-
-_TENSORS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-_TRITON = find_spec("triton") is not None
-
-
-def _short_products(inputs: Tensor) -> bool:
-    """Whether this is a step whose products may be short (tf32, bfloat16): what kernels launched once a layer take."""
-    if not (_TRITON and inputs.is_cuda and torch.is_grad_enabled()):
-        return False
-    return torch.is_autocast_enabled("cuda") or torch.get_float32_matmul_precision() != "highest"
 
 
 class CharLSTM(nn.Module):
@@ -39,20 +26,8 @@ class CharLSTM(nn.Module):
 
     def features(self, inputs: Tensor) -> Tensor:
         """The last hidden state of the upper layer."""
-        embedded = self.embedding(inputs)
-        if _short_products(embedded):
-            return self._in_few_kernels(embedded)
-        states: Tensor = self.lstm(embedded)[0]
+        states: Tensor = self.lstm(self.embedding(inputs))[0]
         return states[:, -1]
-
-    def _in_few_kernels(self, embedded: Tensor) -> Tensor:
-        from fairsilo.models.lstm_kernels import Layer  # Triton comes with PyTorch's builds for GPUs alone
-
-        states = embedded.transpose(0, 1)
-        for layer in range(self.lstm.num_layers):
-            weight, recurrent, *biases = (getattr(self.lstm, f"{kind}_l{layer}") for kind in _TENSORS)
-            states = Layer.apply(states, weight, recurrent, sum(biases))  # type: ignore[no-untyped-call]
-        return states[-1]
 
     def forward(self, inputs: Tensor) -> Output:
         features = self.features(inputs)

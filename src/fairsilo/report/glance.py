@@ -52,7 +52,7 @@ def decimals() -> int:
 
 def verdict(first: str, found: Found) -> str:
     """What is sure, in a few sentences."""
-    if not any(one.difference.p is not None for one in _all(found)):
+    if not _looked(found):
         return paragraph(
             "No difference has an interval, so that each may be chance: it takes several seeds, whatever the number of "
             "held-out domains."
@@ -77,11 +77,14 @@ def _all(found: Found) -> list[Compared]:
     return [one for some in found.values() for one in some.values()]
 
 
+def _looked(found: Found) -> int:
+    """How many comparisons are corrected for."""
+    return sum(one.difference.repeated for one in _all(found))
+
+
 def margins(content: Content, found: Found) -> str:
     """What a picture's lines are."""
-    looked = _all(found)
-    tested = sum(one.difference.p is not None for one in looked)
-    if not tested:
+    if all(one.difference.margin is None for one in _all(found)):
         return ""
     paired = "Differences are paired by seed"
     if content["held_out"] != ["-"]:
@@ -89,19 +92,19 @@ def margins(content: Content, found: Found) -> str:
     over = "other seeds" if len(content["held_out"]) == 1 else "other seeds on these held-out domains"
     return (
         f"{paired}; lines are intervals (95 %) over {over}, each by itself. A difference is called sure where chance "
-        f"would give it in less than one of twenty cases, corrected for all {tested} comparisons (Holm)."
+        f"would give it in less than one of twenty cases, corrected for all {_looked(found)} comparisons (Holm)."
     )
 
 
 @in_its_unit(of_comparison)
 def surely(content: Content) -> list[str]:
-    """For a terminal: what differs from the first method for sure; nothing where no difference has an interval."""
+    """For a terminal: what differs from the first method for sure; nothing where there is one seed."""
     found = together(content["methods"], content["cells"])
-    tested = sum(one.difference.p is not None for one in _all(found))
-    if not tested:
+    looked = _looked(found)
+    if not looked:
         return []
     first, told = content["methods"][0], _told(content["methods"][0], found, sure=True)
-    count = "one comparison" if tested == 1 else f"{tested} comparisons, corrected for their number"
+    count = "one comparison" if looked == 1 else f"{looked} comparisons, corrected for their number"
     return told or [f"nothing differs from {first} for sure ({count})"]
 
 

@@ -86,7 +86,7 @@ def cells(row: Row) -> list[Cells]:
 
 def in_words(standing: Standing, *, only: bool = False) -> list[str]:
     """A sentence for each difference to the first row; only for those that are away from zero, where asked."""
-    first, count = standing.rows[0].method, len(standing.corrected)
+    first, count = standing.rows[0].method, standing.comparisons
     told = []
     for row in standing.rows[1:]:
         for name, found in row.found.items():

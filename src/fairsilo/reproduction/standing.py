@@ -16,12 +16,13 @@ from fairsilo.reproduction.tables import Table, tables
 
 class Estimate(NamedTuple):
     """A mean over runs, each held-out domain counting once, and how far the true one may be from it with other
-    seeds (95 %); None with one seed."""
+    seeds (95 %); None with one seed, or where seeds do not differ at all."""
 
     mean: float
     margin: float | None
     runs: int
     p: float | None = None
+    repeated: bool = False  # every domain has several seeds
 
     @property
     def away(self) -> bool:
@@ -34,7 +35,8 @@ class Estimate(NamedTuple):
         found = from_pairs(values, same)
         if found is None:
             return None
-        return cls(found.difference.mean, found.difference.margin, found.pairs, found.difference.p)
+        one = found.difference
+        return cls(one.mean, one.margin, found.pairs, one.p, one.repeated)
 
 
 @dataclass(frozen=True)
@@ -119,14 +121,26 @@ class Standing:
     @cached_property
     def corrected(self) -> dict[tuple[str, str], float]:
         """Method and measure -> p of its difference to the first row, corrected for all of them together (Holm)."""
-        known = {
-            (row.method, name): found.gain.p
+        p = {place: gain.p for place, gain in self._gains.items()}
+        return {
+            place: one
+            for place, one in zip(p, holm(list(p.values()), self.comparisons), strict=True)
+            if one is not None
+        }
+
+    @property
+    def comparisons(self) -> int:
+        """How many differences to the first row are looked at: those of several seeds."""
+        return sum(gain.repeated for gain in self._gains.values())
+
+    @property
+    def _gains(self) -> dict[tuple[str, str], Estimate]:
+        return {
+            (row.method, name): found.gain
             for row in self.rows
             for name, found in row.found.items()
-            if found.gain is not None and found.gain.p is not None
+            if found.gain is not None
         }
-        fixed = zip(known, holm(list(known.values())), strict=True)
-        return {place: p for place, p in fixed if p is not None}
 
     @property
     def state(self) -> str:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from fairsilo.analysis.metrics import headline
 from fairsilo.config import DataSettings, EngineSettings, Experiment
 from fairsilo.data.dataset import Dataset
 from fairsilo.data.federation import Federation
@@ -23,6 +24,7 @@ from fairsilo.engine.features import Shelf
 from fairsilo.engine.lanes import LANES
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.engines import engines
+from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.lock import locked
 from fairsilo.runs.running import run_one, start_folder, status_of
 from fairsilo.runs.setup import Objects, dataset_of, federation_of, read_experiment
@@ -69,8 +71,30 @@ class Cell:
 
 
 def check_cell(cell: Cell) -> None:
-    if (cell.folder / "config.yaml").exists() and read_experiment(cell.folder, trust=True) != cell.experiment:
+    """Raises FairsiloError where the folder holds another run, or one with a file that cannot be read."""
+    if not (cell.folder / "config.yaml").exists():
+        return
+    try:
+        found = read_experiment(cell.folder, trust=True)
+        _read_what_is_needed(cell)
+    except FairsiloError as problem:
+        cure = f"delete {cell.folder} and give the same command again, which makes that run anew"
+        raise FairsiloError(f"{problem}; {cure}") from problem
+    if found != cell.experiment:
         raise FairsiloError(f"{cell.folder} holds a run with other settings; choose another folder with --out")
+
+
+def _read_what_is_needed(cell: Cell) -> None:
+    """Of a finished run its results, of another one what it goes on from."""
+    run_folder = RunFolder(cell.folder)
+    if not cell.finished:
+        run_folder.check_checkpoint()
+        return
+    summary = run_folder.read_json("summary.json")
+    try:
+        headline(summary)
+    except (AttributeError, KeyError, TypeError) as problem:
+        raise FairsiloError(f"{cell.folder / 'summary.json'} is damaged: it holds no results of a run") from problem
 
 
 def one_by_one(cells: Sequence[Cell], federation: Federation, objects: Objects, shelf: Shelf, told: Guarded) -> None:

@@ -23,7 +23,7 @@ from fairsilo.core.files import sync
 from fairsilo.core.messages import MODEL
 from fairsilo.core.roster import Roster
 from fairsilo.core.silo import Silo
-from fairsilo.errors import FairsiloError
+from fairsilo.errors import FairsiloError, told_of
 from fairsilo.runs.export_formats import BATCH, INPUT, Asked, Format, Place, Source, format_of, said
 from fairsilo.runs.exported import DESCRIPTIONS, plan_described, read_description, taken_apart
 from fairsilo.runs.model_card import Facts, card, network_of, shortened
@@ -366,12 +366,13 @@ def _described(folder: Path) -> bool:
 @contextmanager
 def replacing_folder(folder: Path) -> Iterator[Path]:
     """Fill a folder beside; it takes the place of `folder` when it is complete and synced, and leaves nothing else."""
-    folder = folder.resolve()
+    named, folder = folder, folder.resolve()
     beside, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{what}") for what in ("part", "old"))
     shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
     try:
-        yield beside
+        with told_of(named, beside):
+            beside.mkdir(parents=True)
+            yield beside
         for path in (*beside.rglob("*"), beside):
             sync(path)
         if folder == Path.cwd():

@@ -24,6 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from fairsilo.core.files import (
@@ -65,7 +66,7 @@ class RunFolder:
     def rows(self, name: str) -> list[dict[str, Any]]:
         path = self.folder / f"{name}.jsonl"
         found = []
-        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        for line in self._text(path).splitlines() if path.exists() else ():
             try:
                 found.append(json.loads(line))
             except json.JSONDecodeError:
@@ -92,7 +93,7 @@ class RunFolder:
     def read_json(self, name: str) -> dict[str, Any]:
         path = self.folder / name
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(self._text(path))
         except FileNotFoundError as problem:
             raise FairsiloError(f"{self.folder} is no run folder: it has no {name}") from problem
         except json.JSONDecodeError as problem:
@@ -100,6 +101,13 @@ class RunFolder:
         if not isinstance(content, dict):
             raise FairsiloError(f"{path} is damaged: it holds a {type(content).__name__}")
         return content
+
+    @staticmethod
+    def _text(path: Path) -> str:
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as problem:
+            raise FairsiloError(f"{path} is damaged: it is no text in UTF-8") from problem
 
     def write_now(self, state: Mapping[str, Any] | None) -> None:
         """Where the run is this moment; None: it is at its end. Of no use later, so it is not synced, and a disk
@@ -158,6 +166,17 @@ class RunFolder:
         place = self.folder / "checkpoint"
         found = numbers(place, "server")
         return (found[-1], read_tree(numbered(place, "server", found[-1]))) if found else None
+
+    def check_checkpoint(self) -> None:
+        """Raises FairsiloError where the last checkpoint is cut off; nothing but the files' heads is read."""
+        place = self.folder / "checkpoint"
+        for number in numbers(place, "server")[-1:]:
+            for path in (numbered(place, "server", number), numbered(place, "silos", number)):
+                try:
+                    with suppress(FileNotFoundError), safe_open(path, framework="pt"):  # who runs it drops old ones
+                        pass
+                except SafetensorError as problem:
+                    raise FairsiloError(f"{path} is damaged: {problem}") from problem
 
     def read_memories(self, round_: int) -> dict[str, dict[str, Any]]:
         """What the silos of a simulation kept after a round."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fairsilo.errors import FairsiloError
+from fairsilo.errors import FairsiloError, told_of
 from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.inventory import runs_under
 from fairsilo.runs.lock import in_use
@@ -49,7 +49,7 @@ def pack(folder: Path, path: Path, *, models: bool = True, samples: bool = False
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(path.name + ".part")
     try:
-        with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
+        with told_of(path, beside), zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
             for inner in files:
                 name = str(PurePosixPath(folder.resolve().name, inner.relative_to(folder)))
                 told = None if samples else _without_reasons(inner)
@@ -120,7 +120,7 @@ def _top(path: Path, archive: zipfile.ZipFile) -> str:
 
 def _extract(archive: zipfile.ZipFile, folder: Path, code: str) -> None:
     """Whole or not at all."""
-    with tempfile.TemporaryDirectory(dir=folder.parent) as beside:
+    with told_of(folder), tempfile.TemporaryDirectory(dir=folder.parent) as beside:
         inside = Path(beside) / folder.name
         archive.extractall(inside)
         (inside / FROM).write_text(code)

@@ -41,6 +41,7 @@ REFUSALS = {  # what FLARE says in words of its own -> what a site's engineer ca
     "missing local request material": "the package answers another request than the one that was made here: "
     "is it another site's, or did this site ask anew since?",
 }
+WORK = ".work-"  # temporary folders begin so
 GATE = {"id": "gate", "path": "fairsilo.deploy.flare.gate.Gate", "args": {}}
 
 
@@ -78,7 +79,7 @@ def init(folder: Path, profile: Profile) -> str:
         raise FairsiloError(f"{folder} is not empty; a federation needs a folder of its own")
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    with tempfile.TemporaryDirectory(dir=folder) as work:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=WORK) as work:
         described = Path(work) / "profile.yml"
         _write_profile(described, profile)
         _nvflare(folder, "cert", "init", "--profile", str(described), "-o", str(folder / "ca"))
@@ -95,7 +96,7 @@ def renew(folder: Path) -> None:
     """New keys and certificates of the server and the administrator; who was logged in has to log in again."""
     profile = Profile.read(folder)
     for place in OWN:
-        with tempfile.TemporaryDirectory(dir=folder) as work:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=WORK) as work:
             _make_own(folder, profile, place, Path(work) / place)
             shutil.rmtree(folder / place / "startup")
             (Path(work) / place / "startup").rename(folder / place / "startup")
@@ -108,7 +109,7 @@ def _make_own(folder: Path, profile: Profile, place: str, target: Path) -> None:
         "server": {"name": profile.host, "type": "server", "org": "server", **address},
         "admin": {"name": ADMIN, "type": "admin", "org": "server", "role": "lead"},
     }
-    with tempfile.TemporaryDirectory(dir=folder) as work:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=WORK) as work:
         described, asked = Path(work) / "participant.yml", Path(work) / "request"
         _write_participant(described, profile.name, people[place])
         _nvflare(folder, "cert", "request", "-p", str(described), "--out", str(asked))
@@ -149,7 +150,7 @@ def approve(folder: Path, request: Path, renews: bool = False) -> Path:
         )
     target = folder / APPROVED / f"{site}{SIGNED}"
     target.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as work:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=WORK) as work:
         _sign(folder, profile, request, Path(work) / target.name).replace(target)
     (folder / REMOVED / target.name).unlink(missing_ok=True)
     return target
@@ -227,7 +228,7 @@ def install(folder: Path, signed: Path, expected: str) -> str:
         raise FairsiloError(f"{folder} has made no request: `fairsilo site join NAME --federation FEDERATION`")
     if kit.exists() and not renewed.exists():
         raise FairsiloError(f"{kit} exists: this site has joined; `fairsilo site renew` asks for a new certificate")
-    with tempfile.TemporaryDirectory(dir=folder) as work:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=WORK) as work:
         made = Path(work) / "kit"
         _package(folder, signed, renewed if renewed.exists() else asked, expected, made)
         _lock_site(made)
@@ -296,7 +297,7 @@ def _forbid_code(kit: Path) -> None:
 
 # ------------------------------------------------------------------------------------------------------- FLARE's tools
 def _sign(folder: Path, profile: Profile, request: Path, target: Path) -> Path:
-    with tempfile.TemporaryDirectory(dir=folder) as work:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=WORK) as work:
         described = Path(work) / "profile.yml"
         _write_profile(described, profile)
         options = ["-c", str(folder / "ca"), "--profile", str(described), "--out", str(target)]
@@ -307,7 +308,7 @@ def _sign(folder: Path, profile: Profile, request: Path, target: Path) -> Path:
 def _package(folder: Path, signed: Path, request: Path, expected: str, target: Path) -> None:
     if not signed.exists():
         raise FairsiloError(f"{signed} does not exist")
-    with tempfile.TemporaryDirectory(dir=folder) as work:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=WORK) as work:
         _nvflare(folder, "package", str(signed), "--request-dir", str(request), "--fingerprint", expected, "-w", work)
         (made,) = (one for one in Path(work).glob("*/prod_*/*") if (one / "startup").is_dir())
         shutil.move(made, target)
@@ -325,7 +326,9 @@ def _nvflare(folder: Path, *words: str) -> str:
         known = next((sentence for piece, sentence in REFUSALS.items() if piece in said), "")
         if known:
             raise FairsiloError(known)
-        raise FairsiloError(f"NVIDIA FLARE refused ({words[0]} {words[1]}): {said[:400] or 'it gave no reason'}")
+        refused = f"NVIDIA FLARE refused ({words[0]} {words[1]}): {said or 'it gave no reason'}"
+        ours = rf"[^\s'\"]*/{re.escape(WORK)}[^/\s'\"]*/?"  # gone by now, and nothing that an engineer has seen
+        raise FairsiloError(re.sub(ours, "", refused)[:500])
     return done.stdout
 
 

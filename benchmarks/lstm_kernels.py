@@ -1,21 +1,26 @@
-"""An LSTM layer over whole sequences as one kernel a direction, for small batches on a GPU.
+"""A step of `char-lstm` with cuDNN and with kernels of our own that launch once a layer: errors and milliseconds.
+
+    PYTHONPATH=src python benchmarks/lstm_kernels.py    (a GPU, and Triton, which comes with PyTorch's builds for GPUs)
 
 cuDNN launches kernels for every time step where products are float32 or TF32: two layers over 80 characters and back
-are about a thousand for a batch of ten, each hardly longer than its launch. Here a program walks through time by itself
-with 16 sequences; it reads the recurrent matrix from the GPU's cache at every step. Lanes, and runs side by side, then
-share a GPU by its multiprocessors instead of queueing for launches (measured: benchmarks/README.md).
-
-It needs Triton, which comes with PyTorch's builds for GPUs, so it is imported where it is used (`char_lstm.py`).
+are about a thousand for a batch of ten, each hardly longer than its launch, and lanes and runs side by side queue for
+launches. Here a program walks through time by itself with 16 sequences; it reads the recurrent matrix from the GPU's
+cache at every step. That is slower alone and scales with a GPU's multiprocessors; README.md has what was measured.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fairsilo.models.char_lstm import CharLSTM
 
 TILE = 16  # sequences of a program: the fewest that tensor cores multiply
 
@@ -178,3 +183,69 @@ class Layer(torch.autograd.Function):
             flipped @ hidden[:steps].view(steps * rows, width),
             flat.sum(0),
         )
+
+
+TENSORS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+def with_kernels(network: CharLSTM, texts: Tensor) -> Tensor:
+    states = network.embedding(texts).transpose(0, 1)
+    for layer in range(network.lstm.num_layers):
+        weight, recurrent, *biases = (getattr(network.lstm, f"{kind}_l{layer}") for kind in TENSORS)
+        states = Layer.apply(states, weight, recurrent, sum(biases))
+    return network.head(states[-1])
+
+
+def with_cudnn(network: CharLSTM, texts: Tensor) -> Tensor:
+    return network(texts).prediction
+
+
+Way = Callable[[CharLSTM, Tensor], Tensor]
+
+
+def slopes_of(way: Way, network: CharLSTM, texts: Tensor, targets: Tensor, precision: str) -> list[Tensor]:
+    torch.set_float32_matmul_precision(precision)
+    torch.backends.cudnn.allow_tf32 = precision == "high"
+    network.zero_grad(set_to_none=True)
+    cross_entropy(way(network, texts), targets).backward()
+    return [parameter.grad.clone() for parameter in network.parameters()]
+
+
+def milliseconds(way: Way, network: CharLSTM, texts: Tensor, targets: Tensor, times: int = 50) -> float:
+    """Of a step without its optimiser, replayed as a CUDA graph."""
+
+    def step() -> None:
+        network.zero_grad(set_to_none=False)
+        cross_entropy(way(network, texts), targets).backward()
+
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+        stream.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            step()
+    graph.replay()
+    torch.cuda.synchronize()
+    begun = time.perf_counter()
+    for _ in range(times):
+        graph.replay()
+    torch.cuda.synchronize()
+    return 1000 * (time.perf_counter() - begun) / times
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    network = CharLSTM(80).cuda()
+    for rows in (10, 1600):
+        texts, targets = (torch.randint(0, 80, size, device="cuda") for size in ((rows, 80), (rows,)))
+        exact = slopes_of(with_cudnn, network, texts, targets, "highest")
+        for name, way in (("cuDNN", with_cudnn), ("kernels", with_kernels)):
+            found = slopes_of(way, network, texts, targets, "high")
+            worst = max(float((one - other).norm() / other.norm()) for one, other in zip(found, exact, strict=True))
+            took = milliseconds(way, network, texts, targets)
+            print(f"{rows:5d} texts, {name:8s}: {took:6.2f} ms, gradients within {worst:.1e} of float32")
+
+
+if __name__ == "__main__":
+    main()
