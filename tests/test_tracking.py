@@ -582,6 +582,7 @@ def test_wandb_gets_numbers_and_nothing_of_the_machine(people: Federation, tmp_p
     assert first[3] == "true"  # else it asks for a key at the terminal, and waits
     disabled = ("disable_code", "disable_git", "x_disable_machine_info", "x_disable_meta", "x_disable_stats")
     assert all(first[2][key] is True for key in disabled)
+    assert first[2]["host"] == ""  # None would be the machine's name
     assert (first[2]["console"], first[2]["save_code"], first[2]["x_save_requirements"]) == ("off", False, False)
     assert 0 < first[2]["init_timeout"] <= 30
     assert 0 < first[2]["finish_timeout"] <= 30

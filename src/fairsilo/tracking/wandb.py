@@ -18,6 +18,7 @@ ONLY_NUMBERS = {
     "disable_code": True,
     "disable_git": True,
     "disable_job_creation": True,
+    "host": "",
     "save_code": False,
     "x_disable_machine_info": True,
     "x_disable_meta": True,
