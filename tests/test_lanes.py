@@ -132,6 +132,23 @@ def test_numbers_that_a_silo_seeds_itself_are_not_taken_for_draws(people: Federa
     rows_of(with_part(SlowlySeeded()), people, Making())
 
 
+def test_memory_is_let_go_when_steps_were_recorded_and_not_later(
+    people: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_go: list[int] = []
+    making = Making()
+
+    def note() -> None:
+        assert making.engine is not None
+        let_go.append(sum(recorder.captured for recorder in making.engine.recorders))
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", note)
+    training = dataclasses.replace(TRAINING, rounds=6)
+    tiny.run("fedavg", people, training, engine=making)[1].engine.close()
+    assert let_go
+    assert let_go == sorted(set(let_go))  # each time for something new
+
+
 # ---------------------------------------------------------------------------------------------- what cannot be recorded
 @dataclass(frozen=True)
 class Elsewhere(Part):

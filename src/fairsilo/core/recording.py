@@ -43,6 +43,7 @@ class Recordings:
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[object, ...], _Kind] = {}
+        self.captured = 0  # how many were recorded
         self.failed: Callable[[Exception], object] = str  # told of what could not be recorded
 
     def record(self, step: Callable[[], Tensor]) -> Recorded | None:
@@ -78,7 +79,10 @@ class Recordings:
             own = _copied(given)
             known.buffers = list(_tensors(own))
             known.recorded = first = self.record(lambda: step(own))
-            return step(given) if first is None else first.result
+            if first is None:
+                return step(given)
+            self.captured += 1
+            return first.result
         recorded = known.recorded  # another thread may have it forgotten meanwhile
         if recorded is None:
             return step(given)

@@ -46,7 +46,6 @@ class Graphs(Recordings):
     def __init__(self) -> None:
         super().__init__()
         self.pool = torch.cuda.graph_pool_handle()
-        self.captured = 0
         self.replayed = 0
         self.marks: deque[torch.cuda.Event] = deque()
 
@@ -62,7 +61,6 @@ class Graphs(Recordings):
                 if not isinstance(problem, RuntimeError):
                     raise
                 return None
-        self.captured += 1
         graph.replay()
         return Recorded(result, partial(self._replay, graph), step)
 
@@ -196,6 +194,7 @@ class Lanes(Simulation):
         self.draws: dict[str, bool] = {}  # kind of exchange -> whether silos draw from torch's own generators
         everybody = (*federation.silos, *federation.unseen)
         self.expected = Expected({silo.name: len(silo.train) or len(silo.test) for silo in everybody})
+        self.captured = 0
 
     def ask(self, exchange: Exchange) -> Iterator[Reply]:
         """Answers in name order. Silos that draw from torch's own generators, which threads share, go one by one."""
@@ -205,6 +204,7 @@ class Lanes(Simulation):
             yield self._reply(exchange, silos[0], self._watched(exchange, silos[0], since))
             del silos[0]
         if not silos:
+            self._let_go()
             return
         before = _states()
         answers: dict[str, Promised] = {name: Future() for name in silos}
@@ -226,11 +226,19 @@ class Lanes(Simulation):
             with streams.lent():
                 for one in under_way:
                     one.result()
+            self._let_go()
         if _states() != before:
             raise FairsiloError(
                 f"silos drew from torch's own random numbers in an exchange of kind {kind} where the first had not; "
                 "set engine.lanes=1"
             )
+
+    def _let_go(self) -> None:
+        """A step that was recorded has memory of its own: what it took when it was first made is for others."""
+        captured = sum(recorder.captured for recorder in self.recorders)
+        if captured > self.captured:
+            self.captured = captured
+            torch.cuda.empty_cache()
 
     def _serve(self, lane: Lane, exchange: Exchange, since: Since, waiting: deque[tuple[str, Promised]]) -> None:
         """In a lane's own thread: answer for one silo after another while some wait."""
