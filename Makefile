@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 # two test processes on two cores: oneDNN's kernels for ARM would each take both
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test rest test-all test-deploy mutants lint style bench docs site setup clean
+.PHONY: demo test rest test-all test-deploy wheels mutants lint style bench docs site setup clean
 .DEFAULT_GOAL := demo
 
 demo: $(READY)
@@ -30,6 +30,10 @@ test-all: test rest
 # real servers and sites as processes on this machine, certificates and kills included
 test-deploy: $(READY)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m deploy tests/deploy
+
+# not part of CI: the wheel in fresh environments of all Pythons at hand, 3.11 to 3.13 (gigabytes, where only PyTorch for GPUs is to be had)
+wheels: $(READY)
+	EVERY_PYTHON=yes $(BIN)/python -m pytest --rest tests/test_wheel.py -k fresh
 
 # not part of CI: changes to the sources that the tests must notice (about half an hour; SAMPLE=50 takes less)
 SAMPLE ?= 150

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from error_pages import errors_page
 from model_pages import file_of, model_page, models_page
 from page_blocks import joined, table
 
@@ -33,10 +34,13 @@ DATA = Path("docs") / "datasets"
 TASKS = Path("docs") / "tasks"
 SETTINGS = Path("docs") / "settings.md"
 LEDGER = Path("docs") / "reproduction.md"
+ERRORS = Path("docs") / "errors.md"
 MODELS = Path("docs") / "models.md"
 MODEL = Path("docs") / "models"
 NOTEBOOKS = Path("docs") / "notebooks"
 THREATS = Path("docs") / "threats.md"
+# what is meant to be run; other blocks, such as what a command prints, or `sh` for what is installed, stay text
+CELL = re.compile(r"(?:<!-- slow -->\n)?^```(python|bash)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BEGIN, END = "<!-- methods -->", "<!-- /methods -->"
 GENERATED = (
     "<!-- written by docs/generate.py from the catalogue; change src/fairsilo/methods.py or the part instead -->"
@@ -103,29 +107,30 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
     pages |= {PAGES / "README.md": index(found), DATA / "README.md": data_index()}
     pages[THREATS] = with_table(THREATS, (root / THREATS).read_text(encoding="utf-8"), threats_table())
     pages |= {NOTEBOOKS / f"{page.stem}.ipynb": notebook(page.read_text(encoding="utf-8")) for page in tutorials()}
-    return {**pages, MODELS: models_page(), SETTINGS: settings_page(), LEDGER: ledger()}
+    return {**pages, MODELS: models_page(), SETTINGS: settings_page(), LEDGER: ledger(), ERRORS: errors_page()}
 
 
 def tutorials() -> list[Path]:
-    """The pages that are notebooks too: those with Python in them."""
+    """The pages that are notebooks too: those with something to run in them."""
     docs = ROOT / "docs"
     pages = [*sorted((docs / "tutorials").glob("*.md")), docs / "your-own.md", docs / "your-own-data.md"]
-    return [page for page in pages if "```python\n" in page.read_text(encoding="utf-8")]
+    return [page for page in pages if CELL.search(page.read_text(encoding="utf-8"))]
 
 
 def notebook(page: str) -> str:
-    """A page as a notebook: its Python blocks are cells, all else is text. The tests run the page's blocks."""
+    """A page as a notebook: its blocks of Python and commands are cells, all else is text. The tests run both."""
     cells: list[dict[str, Any]] = []
-    for number, piece in enumerate(
-        re.split(r"(?:<!-- slow -->\n)?```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
-    ):
-        if not piece.strip():
-            continue
-        lines = piece.strip("\n").splitlines(keepends=True)
-        cell: dict[str, Any] = {"cell_type": "markdown", "id": f"cell-{number}", "metadata": {}, "source": lines}
-        if number % 2:
-            cell |= {"cell_type": "code", "execution_count": None, "outputs": []}
-        cells.append(cell)
+    kind = ""
+    for number, piece in enumerate(CELL.split(page)):  # text, kind of a block, block, text, ...
+        if number % 3 == 1:
+            kind = piece
+        elif piece.strip():
+            source = "%%bash\n" * (number % 3 == 2 and kind == "bash") + piece.strip("\n")
+            lines = source.splitlines(keepends=True)
+            cell: dict[str, Any] = {"cell_type": "markdown", "id": f"cell-{number}", "metadata": {}, "source": lines}
+            if number % 3:
+                cell |= {"cell_type": "code", "execution_count": None, "outputs": []}
+            cells.append(cell)
     about = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
     return json.dumps({"cells": cells, "metadata": about, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 import fairsilo
 from fairsilo import FairsiloError, Federation, Output, SiloData, Split
 from fairsilo.advice.blind import SHARE, blind
-from fairsilo.advice.pilots import Options, fitting
+from fairsilo.advice.pilots import TRIED, Options, fitting
 from fairsilo.advice.verdict import Verdict, verdict
 from fairsilo.analysis.shift import feature_distances, label_distances, proxy_a_distance, size_ratio
 from fairsilo.report.advice_page import sentences, shift_sentences
+from fairsilo.report.charts import duration, size
 from fairsilo.runs.folder import RunFolder
 from test_cli import call, here, packed  # noqa: F401 - fixtures
 
@@ -74,14 +77,40 @@ def test_where_silos_are_alike_fedavg_is_enough(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_where_silos_are_alike_none_of_the_methods_that_are_tried_by_default_is_put_before_fedavg(
+    tmp_path: Path,
+) -> None:
+    """Two domains, which makes one division: with more it takes minutes, and the test above holds domains out."""
+    people = federation(silo("a", 90, 0, noise=3.0), silo("b", 90, 1, noise=3.0))
+    found = advised(people, tmp_path, [], pilot_rounds=3)
+    assert found.methods == TRIED
+    assert found.left_out == {}
+    assert (found.domains, len(found.seeds)) == (("-",), 5)
+    assert found.verdict.counts == ("generalisation", "personalisation", "fairness")
+    assert (found.recommended, found.verdict.wins, found.verdict.personal) == ("fedavg", (), False)
+    assert sentences(found.as_dict())[0].startswith("Take fedavg: no ")
+
+
+@pytest.mark.slow
 def test_where_silos_name_things_otherwise_models_are_their_own(tmp_path: Path) -> None:
+    """Silos alone are best at home and have no shared model: they are the answer where nothing else counts."""
     people = federation(silo("a", 90, 0, turn=1), silo("b", 90, 1), silo("c", 90, 2, turn=2))
-    found = advised(people, tmp_path, ["local", "fedavg @ weighting=uniform", "ditto"])
+    methods = ["local", "fedavg @ weighting=uniform", "ditto"]
+    found = advised(people, tmp_path, methods)
     assert found.verdict.personal
     assert found.verdict.own is not None
     assert found.verdict.own.difference.mean > 0.2
+
+    def best(*names: str) -> str:
+        at_home = {name: [c["summary"] for c in found.cells if c["method"] == name] for name in names}
+        return max(names, key=lambda name: float(np.mean([one["personalisation"]["mean"] for one in at_home[name]])))
+
+    assert found.recommended == best("fedavg", "ditto")
     answer = sentences(found.as_dict())[0]
-    assert "models of their own" in answer or "personalises better" in answer
+    assert answer.startswith(f"Take {found.recommended}, and let silos use models of their own at home")
+    alone = advised(people, tmp_path, methods, goal="personalise")  # of the same pilots
+    assert (alone.recommended, alone.cells) == (best("fedavg", "local", "ditto"), found.cells)
+    assert advised(people, tmp_path, methods, goal="generalise").recommended == "fedavg"
 
 
 @pytest.mark.slow
@@ -358,6 +387,39 @@ def test_the_command_says_what_to_take_and_writes_a_page(
     assert "has no effect here; name the methods to try" in err
 
 
+def test_the_command_reads_a_folder_of_images_and_a_file_of_settings(
+    here: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The last domain is held out, as in a run: it takes no part."""
+    draw = np.random.default_rng(0)
+    for domain in ("east", "north", "south", "west"):
+        for label, name in enumerate(("cat", "dog")):
+            (here / "images" / domain / name).mkdir(parents=True)
+            for number in range(20):
+                pixels = draw.integers(0, 100, (8, 8), np.uint8)
+                pixels[4 * label : 4 * label + 4] += 100
+                Image.fromarray(pixels).save(here / "images" / domain / name / f"{number}.png")
+    (here / "mine.yaml").write_text(
+        "method: faa\ndata: {folder: images}\ntrain: {epochs: 1, batch_size: 8}\nengine: {name: sequential}\n"
+    )
+    asked = ("advise", "fedprox", "--rounds", "1", "--seeds", "1", "--json")
+    given = ("data.folder=images", "epochs=1", "batch_size=8", "engine.name=sequential", "-o", "a")
+    found = []
+    for more in (given, ("-c", "mine.yaml", "-o", "b")):
+        code, out, err = call(capsys, *asked, *more)
+        assert code == 0, err
+        found.append(json.loads(out))
+    one, other = found
+    assert (one["methods"], one["domains"]) == (["fedavg", "fedprox"], ["east", "north", "south", "-"])
+    assert list(one["shift"]["samples"]) == ["east", "north", "south"]
+    for key in ("verdict", "shift", "methods", "domains", "rounds"):
+        assert one[key] == other[key]
+    assert [cell["summary"] for cell in one["cells"]] == [cell["summary"] for cell in other["cells"]]
+    code, out, _ = call(capsys, *asked, "-c", "mine.yaml", "epochs=2", "-o", "c")
+    assert [cell["summary"] for cell in json.loads(out)["cells"]] != [cell["summary"] for cell in one["cells"]]
+
+
 def test_what_is_measured_is_told(tmp_path: Path) -> None:
     people = federation(silo("a", 60, 0), silo("b", 30, 1, push=4.0))
     found = advised(people, tmp_path, ["fedprox"], pilot_rounds=1, seeds=1).as_dict()
@@ -366,3 +428,46 @@ def test_what_is_measured_is_told(tmp_path: Path) -> None:
     assert "2.0 times" in sizes
     assert "between a and b" in features
     assert found["costs"]["fedavg"]["bytes"] > 0
+
+
+def test_costs_are_those_that_the_rounds_of_the_pilots_recorded(tmp_path: Path) -> None:
+    people = federation(silo("a", 30, 0), silo("b", 30, 1))
+    found = advised(people, tmp_path, ["scaffold"], pilot_rounds=3, seeds=2)
+    page = (tmp_path / "advice.html").read_text()
+    weights = 4 * (36 * 16 + 16 + 16 * 3 + 3)  # bytes of the network
+    for name, sent in (("fedavg", 1), ("scaffold", 2)):  # which also sends control variates
+        records = [
+            json.loads(line)
+            for cell in found.cells
+            if cell["method"] == name
+            for line in (tmp_path / cell["folder"] / "rounds.jsonl").read_text().splitlines()
+        ]
+        assert [record["round"] for record in records] == [1, 2, 3] * 2
+        seconds, sizes = [], []
+        for record in records:
+            measuring = [one for one in record["exchanges"] if one["kind"] == "evaluate"]
+            others = [one for one in record["exchanges"] if one["kind"] != "evaluate"]
+            assert measuring
+            if record["round"] > 1:  # the first one also sets things up
+                seconds.append(record["seconds"] - sum(one["seconds"] for one in measuring))
+                sizes.append(sum(one["bytes_down"] + one["bytes_up"] for one in others))
+        cost = found.as_dict()["costs"][name]
+        assert (cost["seconds"], cost["bytes"]) == pytest.approx((np.mean(seconds), np.mean(sizes)))
+        assert 1 <= cost["bytes"] / (sent * 4 * weights) < 1.2  # to and from two silos, and their results
+        assert duration(cost["seconds"]) in page
+        assert size(cost["bytes"]) in page
+    usual, other = (found.costs[name]["bytes"] for name in ("fedavg", "scaffold"))
+    assert f"<small>{other / usual:.2g} ×</small>" in page
+
+
+def test_what_a_method_sends_beside_the_model_is_listed(tmp_path: Path) -> None:
+    people = federation(silo("a", 30, 0), silo("b", 30, 1))
+    found = advised(people, tmp_path, ["scaffold"], pilot_rounds=1, seeds=1)
+    assert found.costs["fedavg"]["sends"] == []
+    assert found.costs["scaffold"]["sends"] == list(fairsilo.method("scaffold").sends)
+    listed = re.findall(r"<li>(.*?)</li>", (tmp_path / "advice.html").read_text())
+    assert listed == [
+        "fedavg: nothing else",
+        "scaffold: the change of its control variate (a mean gradient), as large as the model; "
+        "to each silo the mean of the control variates",
+    ]

@@ -28,7 +28,7 @@ PUBLIC = (
     "Part",
     "Method",
 )
-METHODS = ("predict", "evaluate", "adapt", "personalise", "attention")
+METHODS = ("predict", "predict_proba", "estimator", "export", "evaluate", "adapt", "personalise", "attention")
 
 
 def examples() -> list[object]:

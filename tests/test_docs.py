@@ -39,6 +39,7 @@ def load() -> ModuleType:
 
 
 generate = load()
+errors = sys.modules["error_pages"]  # beside it
 
 
 def test_the_committed_pages_are_what_the_generator_writes_now() -> None:
@@ -194,15 +195,84 @@ def test_sentences_of_the_troubleshooting_page_are_said_somewhere() -> None:
 
 
 def test_a_notebook_has_the_blocks_of_its_page() -> None:
-    page = "# One\n\nwords\n\n<!-- slow -->\n```python\nx = 1\nprint(x)\n```\n\nmore\n\n```bash\nls\n```\n"
+    page = (
+        "# One\n\nwords\n\n<!-- slow -->\n```python\nx = 1\nprint(x)\n```\n\nmore\n\n```bash\nls\n```\n\n```\na\n```\n"
+    )
     found = json.loads(generate.notebook(page))
     kinds = [(cell["cell_type"], "".join(cell["source"])) for cell in found["cells"]]
     assert kinds == [
         ("markdown", "# One\n\nwords"),
         ("code", "x = 1\nprint(x)"),
-        ("markdown", "more\n\n```bash\nls\n```"),
+        ("markdown", "more"),
+        ("code", "%%bash\nls"),
+        ("markdown", "```\na\n```"),
     ]
-    assert {path.stem for path in generate.tutorials()} == {"clip", "segmentation", "your-own", "your-own-data"}
+    names = {"clip", "deployment", "segmentation", "your-own", "your-own-data"}
+    assert {path.stem for path in generate.tutorials()} == names
+
+
+def test_the_numbers_of_peers_are_those_that_were_measured() -> None:
+    """The table of the first page is a piece of the first one of the benchmarks."""
+    measured = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8").partition("## Against peers\n")[2]
+    first, rest = measured.partition("\n|---")[::2]
+    head = _cells(first.splitlines()[-1])
+    rows = {cells[0]: cells for cells in map(_cells, rest.partition("\n\n")[0].splitlines()[1:])}
+    page = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Beside other frameworks\n")[2]
+    lines = [_cells(line) for line in page.partition("\n| take |")[0].splitlines() if line.startswith("| ")]
+    columns = [head.index(name) for name in lines[0]]
+    assert len(lines) > 3
+    for line in lines[1:]:
+        assert line == [rows[line[0]][place] for place in columns]
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+# ------------------------------------------------------------------------------------------------------------ sentences
+def test_the_page_of_sentences_has_those_of_the_sources() -> None:
+    found = errors.sentences()
+    assert sum(map(len, found.values())) > 400
+    said = {sentence: cure for rows in found.values() for sentence, cure in rows.items()}
+    assert said["{folder} already holds a run"] == "`fairsilo resume {folder}` goes on with it"
+    assert said["unknown method {name}"] == errors.SPELLING
+    assert said["masks need the package cryptography"] == "pip install 'fairsilo\\[privacy\\]'"
+    assert said["{name}: {first} and {second} both {does}"] == "a method has one part that does"
+    assert "{path}: {reason}" not in said  # it hands on what another sentence says
+    page = generate.errors_page()
+    for row in [line for line in page.splitlines() if line.startswith("| ")]:
+        assert len(re.findall(r"(?<!\\)\|", row)) == 3
+        assert "\0" not in row
+    for area in found:
+        assert f"\n## {area}\n" in page
+
+
+@pytest.mark.parametrize(
+    ("expression", "shown"),
+    [
+        ("folder", "folder"),
+        ("silo.name", "silo"),
+        ("self.plan.method.name", "method"),
+        ("', '.join(COLUMNS)", "columns"),
+        ("', '.join(map(str, files))", "files"),
+        ("len(self.codes)", "number of codes"),
+        ("sorted(missing)[0]", "missing"),
+        ("type(found).__name__", "type"),
+        ("known - 1", "known - 1"),
+        ("problem.strerror or problem", "reason"),
+        ("'columns' if rows else 'rows'", "columns or rows"),
+    ],
+)
+def test_a_field_of_a_sentence_has_a_readable_name(expression: str, shown: str) -> None:
+    assert errors.word(ast.parse(expression, mode="eval").body) == shown
+
+
+def test_a_sentence_is_told_from_what_to_do() -> None:
+    assert errors.divided("{path} is odd; give another.", "Data") == ("{path} is odd", "give another")
+    assert errors.divided("unknown {name} (this; or that)", "Nowhere") == ("unknown {name} (this; or that)", "-")
+    assert errors.divided("size is {size}, but must lie above 1", "Data") == ("size is {size}", "must lie above 1")
+    assert errors.divided("{file} is damaged: {reason}", "Data")[1].startswith("make it anew")
+    assert errors.divided("it is odd", "Tuning") == ("it is odd", "see [tuning](tuning.md)")
 
 
 # ------------------------------------------------------------------------------------------------------------ examples
@@ -239,11 +309,39 @@ def test_an_example_runs_as_printed(kind: str, text: str, tmp_path: Path) -> Non
     (work := tmp_path / "work").mkdir()
     (work / "example.py").write_text(text if kind == "python" else "", encoding="utf-8")
     command = ["python", "example.py"] if kind == "python" else ["bash", "-euo", "pipefail", "-c", text]
-    path = f"{programs_in(tmp_path)}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path}
+    run_well(command, work)
+
+
+def run_well(command: list[str], work: Path) -> None:
+    environment = {**os.environ, "PATH": f"{programs_in(work.parent)}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr
+
+
+# as a notebook does it: what is defined is of a main program that has no file
+IN_TURN = """
+import json, sys
+for number, text in enumerate(json.load(open(sys.argv[1], encoding="utf-8"))):
+    exec(compile(text, f"cell {number}", "exec"), globals())
+"""
+
+
+def notebooks() -> Iterator[object]:
+    """The Python cells of each that has some; commands are run as blocks of its page."""
+    for path in sorted((ROOT / generate.NOTEBOOKS).glob("*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        if python := [text for text in code if not text.startswith("%%bash")]:
+            yield pytest.param(python, id=path.stem)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cells", list(notebooks()))
+def test_the_python_cells_of_a_notebook_run_one_after_the_other(cells: list[str], tmp_path: Path) -> None:
+    (work := tmp_path / "work").mkdir()
+    (told := tmp_path / "cells.json").write_text(json.dumps(cells), encoding="utf-8")
+    run_well(["python", "-c", IN_TURN, str(told)], work)
 
 
 def test_no_example_holds_a_placeholder() -> None:

@@ -184,9 +184,30 @@ def test_a_comparison_says_which_of_its_runs_begins(people: Federation, tmp_path
     assert [event.where for event in told if event.kind == "method"] == [""]
 
 
-def test_a_method_for_no_event_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"Wrong\.on_evaluate is for no event of a run; there are on_method, on_note"):
+def test_a_method_for_no_event_is_refused_with_the_name_that_is_meant() -> None:
+    with pytest.raises(TypeError, match=r"Wrong\.on_evaluate is for no event of a run; did you mean 'on_evaluated'\?$"):
         type("Wrong", (Listener,), {"on_evaluate": print})
+    with pytest.raises(TypeError, match=r"Wrong\.on_zzz is for no event of a run; known: on_asked, on_closed, .*on_tr"):
+        type("Wrong", (Listener,), {"on_zzz": print})
+
+
+def test_a_failure_is_told_by_its_other_name_too() -> None:
+    heard: list[str] = []
+
+    class Watching(Listener):
+        def on_silo_failed(self, event: Event) -> None:
+            heard.append(event.silo)
+
+    class Louder(Watching):
+        def on_silo_failed(self, event: Event) -> None:
+            super().on_silo_failed(event)
+            heard.append(event.text)
+
+    Watching()(Event("failed", 1, 2, silo="a"))
+    Louder()(Event("failed", 1, 2, silo="b", text="timeout"))
+    assert heard == ["a", "b", "timeout"]
+    with pytest.raises(TypeError, match="Twice has on_silo_failed and on_failed, which are the same; define one"):
+        type("Twice", (Listener,), {"on_silo_failed": print, "on_failed": print})
 
 
 def test_a_guarded_listener_is_guarded_once() -> None:

@@ -7,6 +7,8 @@ import dataclasses
 import json
 import re
 import runpy
+import subprocess
+import sys
 from contextlib import chdir, redirect_stdout
 from importlib import import_module
 from io import StringIO
@@ -490,6 +492,97 @@ def test_predictions_as_arrays(run: Path, images: Tensor) -> None:
     assert list(trained.classes_) == ["cat", "dog", "eel"]
 
 
+def test_an_estimator_tells_classes_as_scikit_learn_does(run: Path, images: Tensor) -> None:
+    from sklearn.base import clone, is_classifier, is_regressor
+    from sklearn.metrics import accuracy_score
+    from sklearn.utils.validation import check_is_fitted
+
+    trained = fairsilo.load(run)
+    targets = np.array([0, 1, 2, 0, 1])
+    for silo in (None, "a"):
+        found, shares = trained.estimator(silo), trained.predict(images, silo).numpy()
+        check_is_fitted(found)
+        assert (is_classifier(found), is_regressor(found), clone(found)) == (True, False, found)
+        assert found.classes_.tolist() == [0, 1, 2]
+        assert np.array_equal(found.predict_proba(images.numpy()), shares)
+        assert np.array_equal(found.predict(images), shares.argmax(1))
+        right = float((shares.argmax(1) == targets).mean())
+        assert found.score(images, torch.from_numpy(targets)) == right == accuracy_score(targets, found.predict(images))
+    named, words = trained.estimator("a", "last", names=True), np.array(["cat", "dog", "eel"])
+    expected = words[trained.predict(images, "a", "last").argmax(1)]
+    assert named.classes_.tolist() == words.tolist()
+    assert named.predict(images).tolist() == expected.tolist()
+    assert named.score(images, expected.tolist()) == 1.0
+    assert named.get_params() == {"trained": trained, "silo": "a", "which": "last", "names": True}
+
+
+def test_samples_may_be_flat_rows_and_other_types_of_numbers(run: Path, images: Tensor) -> None:
+    found = fairsilo.load(run).estimator()
+    expected, pixels = found.predict_proba(images), images.numpy()
+    frozen = pixels.copy()
+    frozen.flags.writeable = False
+    for same in (pixels.reshape(5, -1), images.flatten(1).double(), pixels.astype(np.int64), frozen, pixels.tolist()):
+        assert np.array_equal(found.predict_proba(same), expected)
+    assert np.array_equal(found.predict_proba(pixels[::-1]), found.predict_proba(images.flip(0)))
+    assert found.n_features_in_ == 192
+
+
+def test_tools_of_scikit_learn_take_an_estimator_as_fitted(run: Path) -> None:
+    from matplotlib import pyplot
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.inspection import permutation_importance
+    from sklearn.metrics import ConfusionMatrixDisplay
+
+    given = split(12, 5)
+    found = fairsilo.load(run).estimator("a")
+    pixels, targets = given.inputs.numpy(), given.targets.numpy()
+    drawn_ = ConfusionMatrixDisplay.from_estimator(found, pixels, targets, display_labels=["cat", "dog", "eel"])
+    assert np.trace(drawn_.confusion_matrix) == round(12 * found.score(pixels, targets))
+    pyplot.close(drawn_.figure_)
+    flat = pixels.reshape(12, -1)
+    frozen = import_module("sklearn.frozen").FrozenEstimator(found)
+    calibrated = CalibratedClassifierCV(frozen, cv=2).fit(flat, targets)
+    assert np.allclose(calibrated.predict_proba(flat).sum(1), 1)
+    assert permutation_importance(found, flat, targets, n_repeats=1).importances.shape == (192, 1)
+
+
+def test_an_estimator_refuses_what_it_cannot_do(run: Path, images: Tensor) -> None:
+    from sklearn.model_selection import cross_val_score
+
+    trained = fairsilo.load(run)
+    found, named = trained.estimator(), trained.estimator(names=True)
+    with pytest.raises(FairsiloError, match="this model is trained already, and only a run trains one"):
+        found.fit(images, [0, 1, 2, 0, 1])
+    with pytest.raises(FairsiloError, match="this model is trained already"):
+        cross_val_score(found, images.flatten(1).numpy(), [0, 1, 0, 1, 0], cv=2, error_score="raise")
+    for samples, sentence in (
+        (images[:, :2], "the samples are 5x2x8x8, and they must be Nx3x8x8 or Nx192, one or more"),
+        (images[:0], "the samples are 0x3x8x8"),
+        (torch.tensor(3.0), "the samples are a single number"),
+        (images / 255, r"the run's samples were whole numbers \(uint8\), and some of these are not"),
+        (images.long() + 300, "or are too large"),
+        (["x"], "samples must be arrays of numbers, and these are list"),
+    ):
+        with pytest.raises(FairsiloError, match=sentence):
+            found.predict(samples)
+    with pytest.raises(FairsiloError, match="tells classes by their numbers, and these are names"):
+        found.score(images, ["cat"] * 5)
+    with pytest.raises(FairsiloError, match="tells classes by their names, and these are numbers"):
+        named.score(images, [0] * 5)
+    with pytest.raises(FairsiloError, match="has no silo 'q'"):
+        trained.estimator("q")
+    with pytest.raises(FairsiloError, match="which is 'worst'; it must be best or last"):
+        trained.estimator("a", "worst")
+
+
+def test_scikit_learn_is_imported_with_the_first_estimator(run: Path) -> None:
+    code = (
+        "import sys, fairsilo; trained = fairsilo.load(sys.argv[1]); before = 'sklearn' in sys.modules; "
+        "trained.estimator(); sys.exit(before or 'sklearn' not in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(run)], check=False).returncode == 0
+
+
 def test_predictions_as_a_table(run: Path, images: Tensor, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for number, pixels in enumerate(images):
         drawn(pixels, tmp_path / f"{number}.png")
@@ -518,9 +611,31 @@ def test_predictions_of_other_tasks(task: str, tmp_path: Path) -> None:
     samples = ground.federation()["u"].test.inputs[:2]
     with pytest.raises(FairsiloError, match=f"the task is {task}"):
         trained.predict_proba(samples)
+    with pytest.raises(FairsiloError, match=f"the task is {task}"):
+        trained.estimator(names=True)
     if task == "segment":
         with pytest.raises(FairsiloError, match="predicts a class for every pixel"):
             predictions(trained, ["x", "y"], samples, None, "best")
     else:
         rows = predictions(trained, ["x", "y"], samples, None, "best")
         assert flattened(rows)[1] == {"path": "y", "number": pytest.approx(trained.predict(samples)[1].item())}
+
+
+def test_an_estimator_of_numbers_is_a_regressor(tmp_path: Path) -> None:
+    from sklearn.base import is_classifier, is_regressor
+    from sklearn.inspection import permutation_importance
+    from sklearn.metrics import r2_score
+
+    ground = GROUNDS["regress"]
+    ran(tmp_path / "run", federation=ground.federation(), model=ground.network, task={"scale": 2.0}, rounds=3)
+    trained = fairsilo.load(tmp_path / "run", model=ground.network)
+    test, found = ground.federation()["a"].test, trained.estimator("a")
+    rows, numbers = test.inputs.double().numpy(), test.targets.numpy()
+    assert (is_classifier(found), is_regressor(found), hasattr(found, "predict_proba")) == (False, True, False)
+    assert np.array_equal(found.predict(rows), trained.predict(test.inputs, "a").numpy())
+    assert found.score(rows, test.targets) == pytest.approx(r2_score(numbers, found.predict(rows)))
+    assert found.score(rows, found.predict(rows)) == 1.0
+    moved = permutation_importance(found, rows, numbers, random_state=0).importances_mean
+    assert moved[0] > moved[3]  # the first column counts, the last does not
+    with pytest.raises(FairsiloError, match="the samples are 2x3, and they must be Nx4, one or more"):
+        found.predict(rows[:2, :3])

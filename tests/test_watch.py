@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
 import os
@@ -26,12 +27,14 @@ from fairsilo import Event, Federation, cli
 from fairsilo.analysis.remaining import seconds_left
 from fairsilo.engine.now import SHARE, Now
 from fairsilo.errors import FairsiloError
-from fairsilo.runs.folder import NOW, PLAN
+from fairsilo.report.charts import duration, plain, size
+from fairsilo.runs.folder import NOW, PLAN, RunFolder
 from fairsilo.runs.lock import LOCK, in_use, locked
 from fairsilo.watch import places as places_module
 from fairsilo.watch.opening import opened
 from fairsilo.watch.places import Memory, Places
 from fairsilo.watch.server import LOOPBACK, Watch
+from fairsilo.watch.states import EXCLUDED
 
 SMALL: dict[str, Any] = {"epochs": 1, "batch_size": 8, "engine": {"name": "sequential"}, "model": tiny.TinyNet}
 
@@ -86,6 +89,21 @@ def row(page: str, name: str) -> str:
     """The words of the table row that begins with a name."""
     found = next(one for one in re.findall(r"<tr><th scope=\"row\">.*?</tr>", page, re.S) if f">{name}<" in one)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", found)).strip()
+
+
+def part(page: str, name: str, heading: str) -> str:
+    """What a section says below its heading."""
+    found = re.search(rf'<section id="{name}">\n<h2>{heading}</h2>(.*?)</section>', page, re.S)
+    assert found, (name, heading)
+    return found.group(1)
+
+
+def last_of(section: str, title: str) -> dict[str, str]:
+    """Silo -> what a chart says of it when its last round is pointed at."""
+    found = re.search(rf'<svg[^>]*aria-label="{re.escape(title)}\..*?</svg>', section, re.S)
+    assert found, title
+    lines = html.unescape(re.findall(r'<rect class="column".*?<title>(.*?)</title>', found.group(), re.S)[-1])
+    return dict(line.split(": ") for line in lines.splitlines()[1:])
 
 
 # -------------------------------------------------------------------------------------------------------- who may see
@@ -296,13 +314,66 @@ def test_a_folder_of_one_run_is_shown_at_once(runs: Path) -> None:
         assert visit("/files/./report.html")[0] == 200
 
 
-def test_what_each_silo_does_is_shown_while_a_run_goes_on(runs: Path) -> None:
+def test_the_page_of_a_run_has_its_answers_weights_gaps_and_costs(people: Federation, tmp_path: Path) -> None:
+    """The numbers are those of its folder; FAA from the first round on, so that its weights move and it probes."""
+    folder = tmp_path / "run"
+    fairsilo.run(federation=people, method="faa(warmup=0)", rounds=2, out=folder, **SMALL)
+    about, summary = (RunFolder(folder).read_json(name) for name in ("run.json", "summary.json"))
+    rounds = RunFolder(folder).rows("rounds")
+    with serving(tmp_path) as visit:
+        page = visit("/run/run")[1]
+    answers = page[page.index('<div id="answers">') :].partition('<section id="curves">')[0]
+    even = summary["fairness"][summary["about"]]["std_silos"]
+    expected = [summary["generalisation"]["mean"], summary["personalisation"]["mean"], even]
+    assert re.findall(r'class="card"><h2>(\w+)<', answers) == ["Generalisation", "Personalisation", "Fairness"]
+    assert re.findall(r'<p class="big">([\d.]+)', answers) == [f"{100 * one:.1f}" for one in expected]
+
+    weights = rounds[-1]["weights"]
+    assert len(set(weights.values())) == len(people.silos)
+    shown = last_of(part(page, "weights", "Aggregation weights"), f"Weights of {about['method']}")
+    assert shown == {silo: plain(weight) for silo, weight in weights.items()}
+
+    loss = {
+        (row["model"], row["silo"]): row["loss"]
+        for row in RunFolder(folder).rows("metrics")
+        if row["round"] == 2 and row["split"] == "validation"
+    }
+    gaps = {one.name: plain(loss["global", one.name] - loss["personal", one.name]) for one in people.silos}
+    assert last_of(part(page, "gaps", "Generalisation gaps"), f"Gaps of {about['method']}") == gaps
+
+    costs = part(page, "costs", "Time and traffic")
+    made = [one for record in rounds for one in record["exchanges"]]
+    kinds = list(dict.fromkeys(one["kind"] for one in made))
+    assert set(kinds) >= {"train", "probe", "evaluate"}
+    assert {"time a round", "bytes a round"} <= set(re.findall(r'scope="col">(.*?)</th>', costs))
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", one) for one in re.findall(r"<tr><th scope=\"row\">.*?</tr>", costs)]
+    assert [one[0] for one in rows] == kinds
+    for kind, *numbers in rows:
+        own = [one for one in made if one["kind"] == kind]
+        seconds, down, up = (sum(one[key] for one in own) for key in ("seconds", "bytes_down", "bytes_up"))
+        assert numbers[:3] == [str(len(own)), duration(seconds), duration(seconds / 2)]
+        assert numbers[3:6] == [size(down), size(up), size((down + up) / 2)]
+
+
+KINDS = {  # of failures: those of a silo that answered, and was not heard, are no failures of its own
+    "screened": "excluded",
+    "malformed": "excluded",
+    "not finite": "excluded",
+    "error": "failed",
+    "timeout": "failed",
+    "lost": "failed",
+}
+
+
+@pytest.mark.parametrize(("kind", "word"), KINDS.items())
+def test_what_each_silo_does_is_shown_while_a_run_goes_on(runs: Path, kind: str, word: str) -> None:
     """As `Now` writes it: one at work, one done, one failed, one excluded."""
+    assert {one for one, said in KINDS.items() if said == "excluded"} == set(EXCLUDED)
     doing = {
         "a": {"state": "working", "exchange": "train"},
         "b": {"state": "answered", "exchange": "train", "loss": 0.25},
         "c": {"state": "failed", "exchange": "train", "why": "timeout: no answer within 60 s"},
-        "u": {"state": "answered", "exchange": "evaluate", "why": "not finite: <b>loss</b> is nan"},
+        "u": {"state": "answered", "exchange": "evaluate", "why": f"{kind}: <b>loss</b> is nan"},
     }
     state = {"round": 2, "rounds": 9, "began": 0.0, "exchange": "train", "silos": doing}
     folder = runs / "fedavg"
@@ -316,7 +387,7 @@ def test_what_each_silo_does_is_shown_while_a_run_goes_on(runs: Path) -> None:
             assert "waiting" in row(page, "b")
             assert "0.250" in row(page, "b")
             assert "failed timeout: no answer within 60 s" in row(page, "c")
-            assert "excluded not finite: &lt;b&gt;loss" in row(page, "u ")
+            assert f"{word} {kind}: &lt;b&gt;loss" in row(page, "u ")
             assert "Look at: c, u." in page
             assert "round 2: train" in page
         with serving(runs) as visit:  # the lock is free: nobody works there any more
@@ -326,6 +397,22 @@ def test_what_each_silo_does_is_shown_while_a_run_goes_on(runs: Path) -> None:
     finally:
         (folder / NOW).unlink()
         (folder / "run.json").write_text(json.dumps(about))
+
+
+@pytest.mark.parametrize(("kind", "word"), KINDS.items())
+def test_who_was_left_out_of_the_last_round_is_said_between_rounds(
+    runs: Path, tmp_path: Path, kind: str, word: str
+) -> None:
+    """As rounds.jsonl has it; nobody has been asked anything in the next round yet."""
+    folder = shutil.copytree(runs / "fedavg", tmp_path / "run")
+    *before, last = (json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines())
+    last["failures"] = [{"silo": "b", "exchange": "train", "kind": kind, "detail": "as it is"}]
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(one) + "\n" for one in (*before, last)))
+    with serving(tmp_path) as visit, FileLock(folder / LOCK):
+        page = visit("/run/run")[1]
+    assert f"{word} in round 2 {kind}: as it is" in row(page, "b")
+    assert row(page, "b").endswith(" 1")  # rounds it failed in
+    assert "Look at: b." in page
 
 
 def test_two_runs_are_shown_side_by_side_and_what_else_differs_is_said(runs: Path, tmp_path: Path) -> None:

@@ -6,28 +6,41 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
 import fairsilo
 import tiny
 from fairsilo import Event
-from fairsilo.runs.folder import NOW
+from fairsilo.core.part import Part
+from fairsilo.core.silo import Silo
+from fairsilo.runs.folder import NOW, PLAN
 from fairsilo.runs.lock import locked
-from test_watch import SMALL, serving
+from test_watch import SMALL, doctored, serving
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra dev")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")
+MISSING = "needs Chromium: apt-get install chromium"
+REQUIRED = bool(os.environ.get("BROWSER_REQUIRED"))  # as CI sets it: without a browser these tests fail there
+if REQUIRED:
+    playwright = import_module("playwright.sync_api")
+else:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra dev")
+pytestmark = pytest.mark.skipif(CHROMIUM is None and not REQUIRED, reason=MISSING)
 Page = Any  # playwright's, which may be missing
+PAGES = ["/", "/run/faa", "/run/going", "/pair?run=faa&run=fedavg", "/comparison/all"]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    assert CHROMIUM is not None, f"{MISSING}; BROWSER_REQUIRED is set"
     with playwright.sync_playwright() as driver:
         found = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield found
@@ -42,20 +55,71 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def full(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Runs in several states, one of them under way, and a comparison with a run that stopped and one not begun."""
+    folder = shutil.copytree(root, tmp_path_factory.mktemp("full") / "runs")
+    for name in ("damaged", "going"):
+        shutil.copytree(root / "faa", folder / name)
+    (folder / "damaged" / "run.json").write_text("{")
+    doctored(folder / "going", "run.json", status="running")
+    doing = {"a": {"state": "working", "exchange": "train"}, "b": {"state": "failed", "why": "lost: not connected"}}
+    (folder / "going" / NOW).write_text(json.dumps({"round": 4, "rounds": 9, "exchange": "train", "silos": doing}))
+    people, methods = tiny.federation(), ["fedavg", "faa"]
+    fairsilo.compare(methods, federation=people, seeds=[0, 1], rounds=1, out=folder / "all", **SMALL)
+    stopped, removed, *_ = (one["folder"] for one in json.loads((folder / "all" / PLAN).read_text())["cells"])
+    doctored(folder / "all" / stopped, "run.json", status="stopped")
+    shutil.rmtree(folder / "all" / removed)
+    with locked(folder / "going"):
+        yield folder
+
+
+@contextmanager
+def opened(browser: Any, root: Path, path: str = "/", **options: Any) -> Iterator[Page]:
+    """A page in a browser of its own; whatever a script complains of fails the test."""
+    with serving(root) as visit:
+        context = browser.new_context(**options)
+        complaints: list[str] = []
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda problem: complaints.append(str(problem)))
+        page.set_default_timeout(10_000)
+        page.goto(visit.server.address)
+        if path != "/":
+            page.goto(page.url.rstrip("/") + path)
+        try:
+            yield page
+        finally:
+            context.close()
+        assert complaints == []
+
+
 @pytest.fixture
 def page(browser: Any, root: Path) -> Iterator[Page]:
-    """The list of runs; whatever a script complains of fails the test."""
-    with serving(root) as visit:
-        context = browser.new_context()
-        complaints: list[str] = []
-        opened = context.new_page()
-        opened.on("console", lambda message: complaints.append(message.text))
-        opened.on("pageerror", lambda problem: complaints.append(str(problem)))
-        opened.set_default_timeout(10_000)
-        opened.goto(visit.server.address)
-        yield opened
-        context.close()
-        assert complaints == []
+    """The list of runs."""
+    with opened(browser, root) as page:
+        yield page
+
+
+@contextmanager
+def under_way(goes: threading.Semaphore, hold: Callable[[Event], None], out: Path, **settings: Any) -> Iterator[None]:
+    """A run in a thread, which waits where `hold` has it wait; at the end nothing holds it any more."""
+    problems: list[BaseException] = []
+
+    def train() -> None:
+        try:
+            fairsilo.run(federation=tiny.federation(), out=out, listener=hold, **settings, **SMALL)
+        except BaseException as problem:  # noqa: BLE001 - said below, in the thread of the test
+            problems.append(problem)
+
+    run = threading.Thread(target=train)
+    run.start()
+    try:
+        yield
+    finally:
+        goes.release(20)
+        run.join()
+    assert problems == []
 
 
 def test_it_opens_without_the_token_in_its_address(page: Page) -> None:
@@ -67,52 +131,78 @@ def test_it_opens_without_the_token_in_its_address(page: Page) -> None:
     assert page.get_by_role("row").count() == 3
 
 
-def test_a_run_under_way_is_followed_and_a_silo_that_fails_is_shown(browser: Any, tmp_path: Path) -> None:
-    """The run waits in every round until the page has shown the round before; in the third a silo fails."""
-    goes, problems = threading.Semaphore(1), []
+def test_a_run_under_way_is_followed_and_its_curves_grow(browser: Any, tmp_path: Path) -> None:
+    """The run waits in every round until the page has shown the round before."""
+    goes = threading.Semaphore(1)
 
     def hold(event: Event) -> None:
         if event.kind == "opened":
             goes.acquire(timeout=60)
-            if event.round == 3:
-                state = json.loads((tmp_path / "run" / NOW).read_text())
-                state["round"], state["silos"] = 3, {"b": {"state": "failed", "exchange": "train", "why": "lost: gone"}}
-                (tmp_path / "run" / NOW).write_text(json.dumps(state))
-                goes.acquire(timeout=60)
 
-    def train() -> None:
-        try:
-            people = tiny.federation()
-            fairsilo.run(federation=people, method="faa", rounds=4, out=tmp_path / "run", listener=hold, **SMALL)
-        except BaseException as problem:  # noqa: BLE001 - said below, in the thread of the test
-            problems.append(problem)
-
-    run = threading.Thread(target=train)
-    with serving(tmp_path) as visit:
-        page = browser.new_page()
-        page.goto(visit.server.address)
+    expect = playwright.expect
+    with opened(browser, tmp_path) as page:
         assert "no run in this folder yet" in page.locator("#runs").inner_text()
-        run.start()
-        try:
-            expect = playwright.expect
+        with under_way(goes, hold, tmp_path / "run", method="faa", rounds=4):
             page.get_by_role("link", name="run", exact=True).click(timeout=20_000)  # it appears by itself
-            progress = page.locator("#progress")
-            expect(progress).to_contain_text("1 of 4 rounds", timeout=20_000)
-            assert "running" in progress.inner_text()
-            goes.release()
-            expect(progress).to_contain_text("2 of 4 rounds", timeout=20_000)
-            assert page.locator("#curves svg").first.get_attribute("aria-label").startswith("Generalisation")
-            goes.release()
-            expect(page.locator("#now")).to_contain_text("lost: gone", timeout=20_000)
-            expect(page.locator("#now [role=status]")).to_have_text("Look at: b.")
-            goes.release(3)
+            progress, curve = page.locator("#progress"), page.locator("#curves figure").first
+            for done in (1, 2, 3):
+                expect(progress).to_contain_text(f"{done} of 4 rounds", timeout=20_000)
+                assert "running" in progress.inner_text()
+                assert [curve_rounds(curve), points(curve)] == [list(range(1, done + 1)), done]
+                goes.release()
             expect(progress).to_contain_text("finished", timeout=20_000)
             expect(progress).to_contain_text("4 of 4 rounds")
-        finally:
-            goes.release(10)
-            run.join()
-            page.close()
-    assert problems == []
+            assert [curve_rounds(curve), points(curve)] == [[1, 2, 3, 4], 4]
+
+
+def curve_rounds(figure: Any) -> list[int]:
+    """The rounds that a figure's numbers are of, as its link saves them."""
+    _, *lines = unquote(figure.locator("a.csv").get_attribute("href").partition(",")[2]).split()
+    return [int(line.partition(",")[0]) for line in lines]
+
+
+def points(figure: Any) -> int:
+    """How many are drawn."""
+    assert figure.locator("svg").first.get_attribute("aria-label").startswith("Generalisation")
+    return int(figure.locator("svg").first.locator(".dot").count())
+
+
+@dataclass(frozen=True)
+class Breaks(Part):
+    """Raises at one silo from the second round on."""
+
+    name = "breaks"
+
+    def begin(self, silo: Silo) -> None:
+        if silo.name == "b" and silo.round > 1:
+            raise ValueError("the scanner is broken")
+
+
+def test_a_silo_that_fails_while_a_run_goes_on_is_shown_with_the_reason(browser: Any, tmp_path: Path) -> None:
+    """The run waits in every round when all have trained, or failed to."""
+    goes = threading.Semaphore(0)
+
+    def hold(event: Event) -> None:
+        if event.kind == "trained":
+            goes.acquire(timeout=60)
+
+    expect = playwright.expect
+    with opened(browser, tmp_path) as page, under_way(goes, hold, tmp_path / "run", method=Breaks(), rounds=3):
+        page.get_by_role("link", name="run", exact=True).click(timeout=20_000)
+        silo = page.locator("#now tbody tr", has=page.get_by_role("rowheader", name="b", exact=True))
+        said = page.locator("#now [role=status]")
+        expect(silo.locator(".tag")).to_have_text("waiting", timeout=20_000)
+        expect(said).to_have_text("No silo needs a look.")
+        goes.release()
+        expect(silo.locator(".tag.bad")).to_have_text("failed", timeout=20_000)
+        expect(silo.locator("small")).to_contain_text("error: ValueError: the scanner is broken")
+        expect(said).to_have_text("Look at: b.")
+        assert "1 of 3 rounds" in page.locator("#progress").inner_text()
+        goes.release(2)
+        expect(page.locator("#progress")).to_contain_text("finished", timeout=20_000)
+        expect(silo.locator(".tag.bad")).to_have_text("failed in round 3")
+        expect(silo.locator("td").last).to_have_text("2")  # rounds it failed in
+        expect(page.locator("#failures tbody tr")).to_have_count(2)
 
 
 def test_two_runs_are_ticked_and_compared_by_keyboard_alone(page: Page) -> None:
@@ -197,33 +287,41 @@ def test_updating_can_be_stopped_and_a_server_that_is_gone_is_told(browser: Any,
     page.close()
 
 
-@pytest.mark.parametrize("path", ["/", "/run/faa", "/pair?run=faa&run=fedavg"])
-def test_a_phone_does_not_scroll_sideways(browser: Any, root: Path, path: str) -> None:
-    with serving(root) as visit:
-        context = browser.new_context(viewport={"width": 360, "height": 740})
-        page = context.new_page()
-        page.goto(visit.server.address)
-        page.goto(visit.server.address.partition("/?")[0] + path)
+@pytest.mark.parametrize("path", PAGES)
+def test_a_phone_does_not_scroll_sideways(browser: Any, full: Path, path: str) -> None:
+    with opened(browser, full, path, viewport={"width": 360, "height": 740}) as page:
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
-        context.close()
 
 
-def test_dark_mode_is_dark_and_words_can_be_read_in_both(browser: Any, root: Path, tmp_path: Path) -> None:
-    for name in ("fine", "damaged", "going"):
-        shutil.copytree(root / "faa", tmp_path / name)
-    (tmp_path / "damaged" / "run.json").write_text("{")
-    pairs = [(f".tag.{kind}", ".table") for kind in ("good", "bad", "going")]
-    pairs += [("body", "body"), ("a", ".table"), ("thead th", ".table")]
-    with serving(tmp_path) as visit, locked(tmp_path / "going"):
-        for scheme in ("light", "dark"):
-            context = browser.new_context(color_scheme=scheme)
-            page = context.new_page()
-            page.goto(visit.server.address)
-            assert (light(page, "body", "backgroundColor") < 0.1) == (scheme == "dark")
-            for words, ground in pairs:
-                ratio = contrast(light(page, words, "color"), light(page, ground, "backgroundColor"))
-                assert ratio >= 4.5, (scheme, words, ratio)  # WCAG 2, AA
-            context.close()
+# by page: what words stand on, and the words
+WORDS = {
+    "/": {"body": ["body"], ".table": ["a", "thead th", ".tag.good", ".tag.bad", ".tag.going"]},
+    "/run/going": {
+        "body": [".facts dt", "#progress .tag.going", "#answers .quiet", "nav a", "footer"],
+        ".banner": [".banner strong"],
+        ".table": ["#now .tag.going", "#now .tag.bad", "#now td small", "#costs thead th"],
+        ".card": ["#answers .card p", "#answers .big"],
+        "figure": ["#curves .csv", "#curves svg .tick", "#curves svg .label", "#weights .legend span"],
+        "button": ["button"],
+    },
+    "/pair?run=faa&run=fedavg": {"body": ["h1 .against"], ".card": [".card .difference"], "figure": [".legend li"]},
+    "/comparison/all": {
+        "body": ["h1", ".eyebrow", "#progress span", "#grid p", "nav a"],
+        ".table": ["#grid thead th", "#grid tbody th", "#grid td a", "#grid td.quiet", "#grid .tag.bad"],
+    },
+}
+
+
+@pytest.mark.parametrize("path", WORDS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_dark_mode_is_dark_and_words_can_be_read_in_both(browser: Any, full: Path, scheme: str, path: str) -> None:
+    with opened(browser, full, path, color_scheme=scheme) as page:
+        for ground, words in WORDS[path].items():
+            behind = light(page, ground, "backgroundColor")
+            assert (behind < 0.1) == (scheme == "dark"), ground
+            for one in words:
+                ratio = contrast(light(page, one, "fill" if "svg" in one else "color"), behind)
+                assert ratio >= 4.5, (one, ratio)  # WCAG 2, AA
 
 
 def light(page: Page, selector: str, which: str) -> float:
@@ -238,18 +336,18 @@ def contrast(one: float, other: float) -> float:
     return (max(one, other) + 0.05) / (min(one, other) + 0.05)
 
 
-@pytest.mark.parametrize("path", ["/", "/run/faa", "/pair?run=faa&run=fedavg"])
-def test_a_screen_reader_has_a_name_for_everything(page: Page, path: str) -> None:
-    page.goto(page.url.rstrip("/") + path)
-    unnamed = page.evaluate(
-        """() => [...document.querySelectorAll("input, button, a, progress, svg[role=img], nav")].filter(
-            (one) => !(one.getAttribute("aria-label") || one.innerText || "").trim()).map((one) => one.outerHTML)"""
-    )
-    assert unnamed == []
-    assert page.locator("h1").count() == 1
-    levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((one) => Number(one.tagName[1]))")
-    assert levels[0] == 1
-    assert all(after - before <= 1 for before, after in pairwise(levels))
-    assert page.locator("th:not([scope])").count() == 0
-    assert page.locator("html").get_attribute("lang") == "en"
-    assert page.title() != ""
+@pytest.mark.parametrize("path", PAGES)
+def test_a_screen_reader_has_a_name_for_everything(browser: Any, full: Path, path: str) -> None:
+    with opened(browser, full, path) as page:
+        unnamed = page.evaluate(
+            """() => [...document.querySelectorAll("input, button, a, progress, svg[role=img], nav")].filter(
+                (one) => !(one.getAttribute("aria-label") || one.innerText || "").trim()).map((one) => one.outerHTML)"""
+        )
+        assert unnamed == []
+        assert page.locator("h1").count() == 1
+        levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((one) => Number(one.tagName[1]))")
+        assert levels[0] == 1
+        assert all(after - before <= 1 for before, after in pairwise(levels))
+        assert page.locator("th:not([scope])").count() == 0
+        assert page.locator("html").get_attribute("lang") == "en"
+        assert page.title() != ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from fairsilo.deploy.flare.supervisor import Supervisor
 from fairsilo.tracking.registry import HANDED_ON, handed_on
 from system import System, events, seen
 from test_machines import LONGER, SOME, assert_same, bytes_in, counted
+from test_watch import row, serving
 from tiny_sites import TRAIN, simulated, write_site
 
 pytestmark = [pytest.mark.deploy, pytest.mark.filterwarnings("default")]
@@ -46,15 +48,30 @@ def running(folder: Path) -> Iterator[Kept]:
 
 
 def test_a_removed_site_is_out_at_once_and_its_certificate_for_good(system: System, tmp_path: Path) -> None:
-    """In the middle of a run. Approved anew it may come back; its old certificate may not, nor a forged one."""
+    """In the middle of a run. Approved anew it may come back; its old certificate may not, nor a forged one.
+
+    Who watches the server's folder sees it go.
+    """
     site, log = system.site("scan"), system.folder / "logs"
     shutil.copytree(system.kit("scan"), tmp_path / "old" / "kit")
     run = system.begun("removed", "fedavg", **SOME)
-    with system.meanwhile((seen("opened", 2), lambda: kits.remove(system.folder, "scan")), run=run) as done:
-        assert system.run(run) == "finished", system.said
-    assert done
+    pages: list[str] = []
+    with serving(system.folder) as visit:
+        remove = (seen("opened", 2), lambda: kits.remove(system.folder, "scan"))
+        watch = (seen("opened", 4), lambda: pages.append(visit("/run/runs/removed")[1]))
+        with system.meanwhile(remove, watch, run=run) as done:
+            assert system.run(run) == "finished", system.said
+        pages.append(visit("/run/runs/removed")[1])
+    assert len(done) == 2
     assert counted(run)[0] == ["print", "scan", "sketch"]
     assert counted(run)[2:] == [["print", "sketch"]] * 2
+    for page, now in zip(pages, ("training|evaluating|waiting", "finished"), strict=True):
+        for name in ("print", "sketch"):  # their numbers, and no round that they failed in
+            assert re.fullmatch(rf"{name} {name} ({now})( [−\d.]+){{3}} 0", row(page, name))
+        assert row(page, "street ").startswith("street unseen street ")
+        assert re.search(r" [1-4]$", row(page, "scan"))
+    assert "failed in round 4 lost: its site is not connected" in row(pages[-1], "scan")
+    assert "Look at: scan" in pages[-1]
     system.connected(3)
     listed = {
         one["site"]: (one["connected"], one["removed"])

@@ -278,7 +278,7 @@ def fitting(
 ) -> tuple[int, tuple[str, ...]]:
     """How many rounds pilots have and which domains they hold out, where a round of FedAvg takes `each` seconds.
 
-    There should be time for three turns. Fewer rounds come first, then fewer domains.
+    There should be time for five turns. Fewer rounds come first, then fewer domains.
 
     Raises:
         FairsiloError: Not even the shortest pilots fit.

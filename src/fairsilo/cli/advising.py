@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fairsilo.cli.completing import methods
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, console, say, show, show_json
 from fairsilo.cli.running import OutFolder
@@ -19,7 +20,11 @@ from fairsilo.runs.comparison import is_setting
 def advise(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(help="methods to try (else a handful) and settings as key=value", metavar="[METHOD...]"),
+        typer.Argument(
+            help="methods to try (else a handful) and settings as key=value",
+            metavar="[METHOD...]",
+            autocompletion=methods,
+        ),
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="a YAML file of settings")] = None,
     budget: Annotated[str, typer.Option(help="the time for pilots, such as 10m or 2h")] = "10m",

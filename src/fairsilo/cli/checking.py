@@ -6,11 +6,15 @@ from typing import Annotated
 
 import typer
 
+from fairsilo.cli.completing import methods
 from fairsilo.cli.output import AsJson, say, show_json
 
 
 def check(
-    method: Annotated[str, typer.Argument(help="package:name, a method of the catalogue, or a composition")],
+    method: Annotated[
+        str,
+        typer.Argument(help="package:name, a method of the catalogue, or a composition", autocompletion=methods),
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Try a method by the laws that hold for all methods; exit code 1 where one is broken.

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fairsilo.cli.completing import methods
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, console, say, show, show_json
 from fairsilo.cli.running import Anonymous, HeldOut, OutFolder, Seeds, Track, listed, trackers
@@ -15,7 +16,8 @@ from fairsilo.runs.comparison import is_setting, read_comparison_file
 
 def compare(
     arguments: Annotated[
-        list[str] | None, typer.Argument(help="methods and settings as key=value", metavar="[METHOD...]")
+        list[str] | None,
+        typer.Argument(help="methods and settings as key=value", metavar="[METHOD...]", autocompletion=methods),
     ] = None,
     config: Annotated[
         Path | None,

@@ -6,13 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
+from fairsilo.cli import completing
 from fairsilo.cli.output import AsJson, say, show, show_json
 from fairsilo.config import all_settings
 from fairsilo.errors import UnknownSettingError
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="one method, in full")] = None, as_json: AsJson = False
+    name: Annotated[str | None, typer.Argument(help="one method, in full", autocompletion=completing.methods)] = None,
+    as_json: AsJson = False,
 ) -> None:
     """The catalogue: papers, parts, settings with ranges and defaults, what is sent and kept.
 

@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fairsilo.cli.fitting import fitted
+
 console = Console()
 errors = Console(stderr=True)
 
@@ -26,7 +28,7 @@ def complain(text: object) -> None:
 
 
 def show(table: Table) -> None:
-    console.print(table)
+    console.print(fitted(table, console))
 
 
 def show_json(content: Any) -> None:

@@ -71,7 +71,7 @@ class ProgressListener(Listener):
         self.bar.update(self.task, doing=doing)
 
     def on_failed(self, event: Event) -> None:
-        self._say(f"round {event.round}: silo {event.silo} left out ({event.text})")
+        self._say(f"{self.method}, round {event.round}: silo {event.silo} left out ({event.text})")
 
     def on_round(self, event: Event) -> None:
         self._ends.append(time.perf_counter())

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fairsilo.cli import completing
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, complain, console, say, show, show_json
 from fairsilo.cli.running import Anonymous, HeldOut, OutFolder, Seeds, Track, listed, trackers
@@ -20,7 +21,11 @@ from fairsilo.runs.comparison import is_setting, read_comparison_file, read_sear
 def reproduce(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(help="a table, such as fedheal/table2-digits, and settings as key=value", metavar="[TABLE]"),
+        typer.Argument(
+            help="a table, such as fedheal/table2-digits, and settings as key=value",
+            metavar="[TABLE]",
+            autocompletion=completing.tables,
+        ),
     ] = None,
     rows: Annotated[str | None, typer.Option(help="methods of the table, separated by semicolons")] = None,
     seeds: Seeds = None,

@@ -8,13 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
+from fairsilo.cli.completing import method_of_run
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, Trust, console, say, show, show_json
 from fairsilo.config import Experiment, experiment, read_yaml
 from fairsilo.errors import FairsiloError
 
 Settings = Annotated[
-    list[str] | None, typer.Argument(help="settings as key=value, such as method=fedprox rounds=20 data.folder=images")
+    list[str] | None,
+    typer.Argument(
+        help="settings as key=value, such as method=fedprox rounds=20 data.folder=images", autocompletion=method_of_run
+    ),
 ]
 ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="a YAML file of settings")]
 OutFolder = Annotated[Path | None, typer.Option("--out", "-o", help="the run folder; by default one under runs/")]

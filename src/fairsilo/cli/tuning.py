@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fairsilo.cli.completing import methods, tables
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, console, say, show, show_json
 from fairsilo.cli.running import Anonymous, HeldOut, OutFolder, Track, listed, trackers
@@ -19,13 +20,17 @@ _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 def tune(
     arguments: Annotated[
-        list[str] | None, typer.Argument(help="methods and settings as key=value", metavar="[METHOD...]")
+        list[str] | None,
+        typer.Argument(help="methods and settings as key=value", metavar="[METHOD...]", autocompletion=methods),
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="a YAML file as for compare: settings, methods, domains")
     ] = None,
     table: Annotated[
-        str | None, typer.Option(help="of a paper, as `fairsilo reproduce` lists them: its methods and settings")
+        str | None,
+        typer.Option(
+            help="of a paper, as `fairsilo reproduce` lists them: its methods and settings", autocompletion=tables
+        ),
     ] = None,
     trials: Annotated[int, typer.Option(min=1, help="of every method, for every held-out domain")] = 20,
     budget: Annotated[

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairsilo.engine.host import reason_of
+from fairsilo.errors import nearest
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ class Event:
 Callback = Callable[[Event], object]  # one that listens: a Listener, or any function of an event
 Callbacks = Callback | Sequence[Callback]  # what a run takes as its listener
 _PREFIX = "on_"
+_ALSO = {"on_silo_failed": "on_failed"}  # another name of a method, for those who know it by that
 
 
 class Listener:
@@ -87,7 +89,7 @@ class Listener:
         travels: Whether a copy follows the runs of a comparison that are made in other processes; it must be picklable.
 
     Raises:
-        TypeError: A subclass defines an `on_` method for an event that does not exist.
+        TypeError: A subclass defines an `on_` method for an event that does not exist, or one by two names.
 
     Example:
         >>> from fairsilo import Event, Listener
@@ -104,10 +106,14 @@ class Listener:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for name in vars(cls):
-            if name.startswith(_PREFIX) and not hasattr(Listener, name):
-                known = ", ".join(one for one in vars(Listener) if one.startswith(_PREFIX))
-                raise TypeError(f"{cls.__name__}.{name} is for no event of a run; there are {known}")
+        for name, method in list(vars(cls).items()):
+            if name in _ALSO:
+                if _ALSO[name] in vars(cls):
+                    raise TypeError(f"{cls.__name__} has {name} and {_ALSO[name]}, which are the same; define one")
+                setattr(cls, _ALSO[name], method)
+            elif name.startswith(_PREFIX) and not hasattr(Listener, name):
+                known = [one for one in vars(Listener) if one.startswith(_PREFIX)]
+                raise TypeError(f"{cls.__name__}.{name} is for no event of a run{nearest(name, known)}")
 
     def __call__(self, event: Event) -> None:
         getattr(self, f"{_PREFIX}{event.kind}")(event)
@@ -131,7 +137,10 @@ class Listener:
         """`silo` answered an exchange; `text` is the kind of exchange, `loss` its training loss in `train`."""
 
     def on_failed(self, event: Event) -> None:
-        """`silo` gave no usable answer and is left out of the exchange; `text` is the reason."""
+        """`silo` gave no usable answer and is left out of the exchange; `text` is the reason.
+
+        A subclass may call it `on_silo_failed`.
+        """
 
     def on_trained(self, event: Event) -> None:
         """All silos of the round have answered the `train` exchange or failed."""

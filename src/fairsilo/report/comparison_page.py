@@ -58,11 +58,18 @@ def read_comparison(folder: Path) -> dict[str, Any]:
 
 
 def notes_of(folder: Path, content: Content) -> dict[str, list[str]]:
-    """What the runs noted, in the order of the runs -> the runs that did, by method, held-out domain and seed."""
+    """What the runs noted, in the order of the runs -> the runs that did, by method, held-out domain and seed.
+
+    What is known before the first round, and which listener was dropped, is in `run.json`; the rest is of rounds.
+    """
     found: dict[str, list[str]] = {}
     for cell in content["cells"]:
-        rounds = RunFolder(folder / cell["folder"]).rows("rounds") if "folder" in cell else []
-        for note in dict.fromkeys(str(note) for record in rounds for note in record.get("notes") or ()):
+        if "folder" not in cell:  # of an earlier version
+            continue
+        run = RunFolder(folder / cell["folder"])
+        whole = [run.read_json("run.json")] if (run.folder / "run.json").exists() else []
+        records = [*whole, *run.rows("rounds")]
+        for note in dict.fromkeys(str(note) for record in records for note in record.get("notes") or ()):
             found.setdefault(note, []).append(f"{cell['method']} ({cell['held_out']}, seed {cell['seed']})")
     return found
 

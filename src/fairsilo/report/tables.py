@@ -150,10 +150,10 @@ def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
     for key in HEADLINES if len(comparison["held_out"]) > 1 else ():
         spread = f"std over silos in {unit().points}, lower is more even (mean)"
         shown = spread if key == "fairness" else unit().word
-        title = f"{key} by held-out domain: {shown}, mean over {len(comparison['seeds'])} seeds"
+        title = f"{key} by held-out domain: {shown}, mean over {len(comparison['seeds'])} seeds; std is over domains"
         table = Table(title=title, title_justify="left")
         table.add_column("method")
-        for name in (*comparison["held_out"], "mean", "std over domains"):
+        for name in (*comparison["held_out"], "mean", "std"):
             table.add_column(escape(name), justify="right")
         spreads = {row["method"]: row[key]["std_domains"] for row in rows}
         for method in comparison["methods"]:

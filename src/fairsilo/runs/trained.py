@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -30,8 +30,7 @@ from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Memory, Silo
 from fairsilo.core.task import Measure
-from fairsilo.data.dataset import UNDECIDED, Domain
-from fairsilo.data.federation import divide
+from fairsilo.data.dataset import Domain
 from fairsilo.engine.blueprint import Blueprint, ModelMaker
 from fairsilo.engine.grouping import at_hand, results_in
 from fairsilo.engine.silo_store import memory_of
@@ -40,9 +39,13 @@ from fairsilo.methods.text import method as method_of
 from fairsilo.protocols import names_of
 from fairsilo.runs import exporting
 from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.joining import newcomer, nobody
 from fairsilo.runs.seen import Seen, read_seen
 from fairsilo.runs.setup import Objects, as_method, plan_of, read_experiment, refuse_code
 from fairsilo.tasks.registry import names_code
+
+if TYPE_CHECKING:
+    from fairsilo.runs.estimator import TrainedClassifier, TrainedRegressor
 
 
 class Trained:
@@ -79,6 +82,9 @@ class Trained:
         (torch.Size([5, 2]), torch.Size([5, 2]))
         >>> trained.classes_[trained.predict_proba(images).argmax(1)].shape  # names of classes
         (5,)
+        >>> classifier = trained.estimator("a")  # as scikit-learn's tools take it
+        >>> classifier.predict(images.numpy()).shape, 0 <= classifier.score(images, [0, 1, 0, 1, 0]) <= 1
+        ((5,), True)
         >>> sorted(path.name for path in trained.export("safetensors").folder.iterdir())
         ['README.md', 'global.safetensors', 'model.json']
         >>> new = fairsilo.Split(torch.rand(20, 1, 8, 8), torch.arange(20) % 2)
@@ -270,6 +276,27 @@ class Trained:
             )
         return self.predict(torch.as_tensor(images), silo, which).numpy()
 
+    def estimator(
+        self, silo: str | None = None, which: str = "best", names: bool = False
+    ) -> TrainedClassifier | TrainedRegressor:
+        """The global model, or a silo's own one, as a fitted estimator of scikit-learn's; `predict` gives classes.
+
+        Args:
+            silo: Whose own model predicts; the global one where left out.
+            which: A silo's `best` model by its validation data, or its `last`.
+            names: Classes by their names, as `classes_` has them, in place of their numbers.
+
+        Returns:
+            With `predict`, `score` and, for classes, `predict_proba` and `classes_`. It takes arrays and tensors,
+            N x `shape` or in flat rows. Its `fit` refuses.
+
+        Raises:
+            FairsiloError: There is no such model, or the task is one of masks.
+        """
+        from fairsilo.runs.estimator import estimator_of  # scikit-learn is slow to import
+
+        return estimator_of(self, silo, which, names)
+
     def export(
         self,
         to: str,
@@ -437,25 +464,8 @@ class Trained:
         Raises:
             FairsiloError: Samples of another shape, or a name that is taken.
         """
-        if isinstance(domain, Split):
-            undecided = torch.full((len(domain),), UNDECIDED, dtype=torch.int8)
-            domain = Domain(name, domain.inputs, domain.targets, undecided, attributes=domain.attributes)
-        self._check_shape(domain.samples.shape)
-        if name in self.silos:
-            raise FairsiloError(f"{self.folder} has a silo {name!r} already; choose another name with --name")
-        kept = self.run_folder.model_path(("personal", "last", name))
-        if kept.exists():
-            raise FairsiloError(
-                f"{name!r} has joined already, and {kept} is its model; choose another name with --name"
-            )
-        for key, share in (("--validation", validation), ("--test", test)):
-            if not 0 <= share < 1:
-                raise FairsiloError(f"{key} is {share:g}; it must be a share from 0 to below 1")
-        joining, seed = dataclasses.replace(domain, name=name), self.experiment.data.seed
-        (data,) = divide(joining, self.plan.task, 1, validation, test, seed)
-        measuring = [part.name for part in self.plan.method.parts if "validation" in part.needs]
-        if measuring and not len(data.validation):
-            raise FairsiloError(f"{measuring[0]} measures models on validation data, and {name!r} has none")
+        self._check_shape((domain if isinstance(domain, Split) else domain.samples).shape)
+        data = newcomer(self, name, domain, validation, test)
         server = self.server
         asks: dict[str, Number] = {"evaluate": True, "save": True}
         later = server.method.personalises
@@ -485,9 +495,3 @@ class Trained:
         if tuple(shape) != self.shape:
             given, wanted = ("x".join(map(str, one)) for one in (shape, self.shape))
             raise FairsiloError(f"the images are {given}, and the model was trained on {wanted}")
-
-
-def nobody(name: str) -> SiloData:
-    """A silo whose data are not here."""
-    empty = Split(torch.empty(0), torch.empty(0))
-    return SiloData(name, name, empty, empty, empty)

@@ -1,0 +1,50 @@
+"""Tables that fit a terminal: words stay whole as long as there is room for them, and nothing is cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.box import HEAVY_HEAD, SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Column, Table
+
+ENDLESS = 10_000  # columns of a terminal in which nothing is ever broken
+
+
+def fitted(table: Table, console: Console) -> Table:
+    """The same table with columns as wide as the console allows.
+
+    Rich makes the widest columns narrower whatever they hold, and cuts words that no longer fit. Here a column keeps
+    its longest word; where that is too much for the console, the lines between columns go (unless the table has chosen
+    its own); then words are broken, the longest ones first.
+    """
+    wide = console.options.update(max_width=ENDLESS)
+    natural = console.measure(table, options=wide).maximum
+    if natural <= console.width or not table.columns:
+        return table
+    sizes = [_sizes(column, console) for column in table.columns]
+    words, lines = [size[0] for size in sizes], [size[1] for size in sizes]
+    if table.box is HEAVY_HEAD and console.width - (natural - sum(lines)) < sum(words):
+        table.box, table.show_edge, table.padding = SIMPLE_HEAD, False, (0, 0)
+    room = console.width - (console.measure(table, options=wide).maximum - sum(lines))
+    least = _level([1] * len(words), words, room)
+    for column, width in zip(table.columns, _level(least, lines, room), strict=True):
+        column.width, column.overflow, column.no_wrap = max(width, 1), "fold", False
+    return table
+
+
+def _sizes(column: Column, console: Console) -> tuple[int, int]:
+    """The longest word and the longest line of a column."""
+    wide = console.options.update(max_width=ENDLESS)
+    found = [console.measure(cell, options=wide) for cell in (column.header, *column.cells)]
+    line = max(one.maximum for one in found)
+    return line if column.no_wrap else max(one.minimum for one in found), line
+
+
+def _level(least: Sequence[int], most: Sequence[int], room: int) -> list[int]:
+    """Widths between the least and the most of each: all of the same width, the largest for which there is room."""
+
+    def at(level: int) -> list[int]:
+        return [min(high, max(low, level)) for low, high in zip(least, most, strict=True)]
+
+    return at(next((level for level in range(room, 0, -1) if sum(at(level)) <= room), 1))
