@@ -28,6 +28,7 @@ from fairsilo.runs.folder import RunFolder
 from fairsilo.tracking import MLflow, TensorBoard, Tracker, WandB, tracker
 from fairsilo.tracking.content import Facts, Names, facts_of
 from fairsilo.tracking.registry import HANDED_ON, handed_on, handed_over, trackers
+from fairsilo.tracking.tensorboard import wait_for_the_next_second
 from fairsilo.tracking.worker import Worker
 
 SMALL: dict[str, Any] = {"rounds": 3, "epochs": 1, "batch_size": 8, "engine": {"name": "sequential"}}
@@ -298,6 +299,15 @@ def test_what_a_kill_left_behind_is_not_shown_twice(people: Federation, tmp_path
     (tmp_path / "run" / "tracking.json").write_text(json.dumps(state))
     fairsilo.resume(tmp_path / "run", TensorBoard(), federation=people, model=tiny.TinyNet)
     assert [step for step, _ in scalars(tmp_path / "run" / "tensorboard")["seconds"]] == [1, 2, 3]
+
+
+def test_a_run_that_goes_on_at_once_is_read_after_what_it_goes_on_from(tmp_path: Path) -> None:
+    """In one second the order of the files' names is that of numbers as texts, in which 10 comes before 9."""
+    second = int(time.time())
+    for one in (second, second + 1):  # whatever second it is by now
+        (tmp_path / f"events.out.tfevents.{one}.host.1.9").touch()
+    wait_for_the_next_second(tmp_path)
+    assert int(time.time()) > second + 1
 
 
 def test_two_runs_of_one_name_get_two_folders(people: Federation, tmp_path: Path) -> None:

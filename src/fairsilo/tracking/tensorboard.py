@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ class TensorBoard(Tracker):
         from torch.utils.tensorboard import SummaryWriter
 
         place = self._place(facts, run)
+        wait_for_the_next_second(place)
         # what a kill left there of rounds that are told again is not shown
         self._writer: Any = SummaryWriter(str(place), purge_step=told + 1 if run else None)
         self._rounds_of_run = facts.rounds
@@ -53,3 +55,10 @@ class TensorBoard(Tracker):
             return Path(run)
         place = Path(self.destination).resolve().joinpath(*facts.place)
         return place.with_name(f"{place.name}-{facts.id}") if place.exists() else place
+
+
+def wait_for_the_next_second(place: Path) -> None:
+    """Event files are read in the order of their names, which begin with the second they were made in: what goes on at
+    once must not come before what it goes on from."""
+    while any(place.glob(f"events.out.tfevents.{int(time.time())}.*")):
+        time.sleep(0.02)
