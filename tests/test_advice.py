@@ -387,6 +387,7 @@ def test_the_command_says_what_to_take_and_writes_a_page(
     assert "has no effect here; name the methods to try" in err
 
 
+@pytest.mark.slow
 def test_the_command_reads_a_folder_of_images_and_a_file_of_settings(
     here: Path,  # noqa: F811
     capsys: pytest.CaptureFixture[str],

@@ -84,6 +84,7 @@ PUBLISHED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not DIGITS.is_dir(), reason="the packed Digits are not here")
 def test_fedgcrs_experiments_have_its_published_silos(monkeypatch: pytest.MonkeyPatch) -> None:
     read = load(packed=str(DIGITS))

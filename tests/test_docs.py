@@ -42,6 +42,7 @@ generate = load()
 errors = sys.modules["error_pages"]  # beside it
 
 
+@pytest.mark.slow
 def test_the_committed_pages_are_what_the_generator_writes_now() -> None:
     assert not (stale := generate.stale()), f"{', '.join(stale)} differ from the catalogue; run `make docs`"
 
@@ -131,6 +132,7 @@ def test_the_command_of_a_page_is_understood(name: str) -> None:
     assert method(chosen.method).parts == CATALOGUE[name].make().parts
 
 
+@pytest.mark.slow
 def test_writing_repairs_and_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generate, "model_page", lambda name: name)  # which builds every network
     monkeypatch.setattr(generate, "models_page", lambda: "models")

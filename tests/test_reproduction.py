@@ -423,6 +423,7 @@ def test_a_forest_has_each_difference_in_its_place() -> None:
     assert "nothing was recorded" in forest_chart([Effect("none", None)], title="t", x_label="x")
 
 
+@pytest.mark.slow
 def test_small_rows_are_held_against_the_ledger(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checking, "ROWS", {"some/table1": ("fedavg",)})
     given = ["reproduce", "--check", "engine.name=sequential", "--out", str(tmp_path / "run"), "--json"]

@@ -240,6 +240,7 @@ def test_the_held_out_domain_takes_no_part_in_trials(people: Federation, tmp_pat
     assert not [*tmp_path.rglob("checkpoint"), *tmp_path.rglob("models")]
 
 
+@pytest.mark.slow
 def test_a_search_that_is_interrupted_ends_as_if_it_had_not_been(people: Federation, tmp_path: Path) -> None:
     whole = tuned(tmp_path / "whole", people, trials=4)
     seen = []

@@ -68,6 +68,7 @@ def test_numbers_are_those_of_a_simulation(how: str, tmp_path: Path) -> None:
     assert (kept["evaluate"]["metric"], kept["data"]["held_out"]) == ("accuracy", "street")
 
 
+@pytest.mark.slow
 def test_sites_learn_the_words_for_their_styles_themselves(tmp_path: Path) -> None:
     """The server draws from what they send; images, words and numbers are those of a simulation."""
     pytest.importorskip("diffusers")
