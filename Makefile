@@ -52,7 +52,7 @@ style: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 
-# the documentation as a site in build/site; a link that leads nowhere is an error
+# the documentation as a site in build/site; a link that leads nowhere is an error (docs/hooks.py looks at the built pages too)
 site: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
@@ -66,6 +66,7 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "fairsilo needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "no venv: install the python3-venv package"; exit 1; }
+	@echo "setting up $(VENV), once: about three minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,lora,pretrained,flare,synth]'
 	@touch $@

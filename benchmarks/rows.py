@@ -7,6 +7,9 @@ Tables in the order given, in each the first seed of all rows before the second.
 process of its own; what is not finished in time is stopped. OUT gets a line for every finished run as soon as it is
 there; one that ends with an error or loses a silo's update is tried once more instead. With
 `python benchmarks/rows.py --merge lines.jsonl` lines come into this checkout's ledger.
+
+Runs that share a GPU by MPS get their part of its work queues, which lanes need (README.md). Where several of these
+scripts run at once, say how many a run may have: CUDA_DEVICE_MAX_CONNECTIONS=8.
 """
 
 from __future__ import annotations
@@ -35,6 +38,8 @@ from fairsilo.runs.compare import domains_of
 from fairsilo.runs.comparison import is_setting, read_comparison_file
 from fairsilo.runs.setup import Objects, dataset_of
 
+QUEUES = 96  # of work on one GPU for all runs together, as far as was tried: 128 were too many on an H200
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -53,10 +58,15 @@ def missing(name: str, given: list[str], rows: list[str], seeds: str | None) -> 
     asked = read_comparison_file(table.file, given, seeds=seeds)
     domains = domains_of(asked.experiment, asked.held_out, dataset_of(asked.experiment.data), Objects())
     plain = [one for one in runs_of(table) if not any(one.get(key) for key in ("failures", "settings", "tuned"))]
-    there = {(one["method"], one["held_out"], one["seed"]) for one in plain}
+    there = {(one["method"], _set(one["held_out"]), one["seed"]) for one in plain}
     for seed, row, domain in itertools.product(asked.seeds, asked.methods, domains):
-        if (row, domain, seed) not in there and (not rows or row in rows):
+        if (row, _set(domain), seed) not in there and (not rows or row in rows):
             yield Cell(name, row, domain, seed)
+
+
+def _set(domains: str) -> frozenset[str]:
+    """Several that are held out at once, in whatever order a file names them."""
+    return frozenset(domains.split("+"))
 
 
 def listen() -> None:
@@ -147,6 +157,7 @@ def main() -> None:
         merge(chosen.merge)
         return
     listen()
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", str(max(1, min(32, QUEUES // chosen.jobs))))
     tables = [text for text in chosen.arguments if not is_setting(text)]
     given = [text for text in chosen.arguments if is_setting(text)]
     rows = [row.strip() for row in chosen.rows.split(";") if row.strip()]

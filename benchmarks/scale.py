@@ -29,7 +29,7 @@ from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.methods.text import method
 from fairsilo.runs.bench import Job, one_round
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.saved import SavedRun
 from fairsilo.tasks.classify import Classify
 
 SILOS = (2, 8, 32, 128, 512, 2048)
@@ -86,7 +86,7 @@ def checkpoints() -> dict[str, float]:
     job = Job(model="resnet-10", silos=4, samples=14, rounds=4)  # some five seconds a round
     waited: list[float] = []
     with tempfile.TemporaryDirectory() as place:
-        folder = RunFolder(Path(place) / "run")
+        folder = SavedRun(Path(place) / "run")
         folder.create()
         training = TrainSettings(rounds=6, epochs=1, batch_size=job.batch, lr=0.01, momentum=0.9)
         plan, federation = Blueprint(method("scaffold"), job.model, Classify(CLASSES), 3, training, seed=0), job.people

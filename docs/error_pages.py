@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from error_cures import AS_IT_SAYS, GENERAL, INSTEAD, KNOWN, SAYS_IT, SPELLING
 from page_blocks import joined, table
 
 SOURCES = Path(__file__).resolve().parent.parent / "src" / "fairsilo"
@@ -16,27 +17,58 @@ GENERATED = "<!-- written by docs/generate.py from src/fairsilo; change the sent
 KINDS = {"FairsiloError", "StoppedError", "TooFewError"}  # those that are given a sentence and reach a user
 HINTS = {"near", "nearest", "_near", "_nearest"}  # `; did you mean 'rounds'?`, or a list of what is known
 HINT = "\0"  # stands for such a hint until the sentence is divided
-SPELLING = "look at the spelling; where a name is near, the sentence offers it"
 
-# folder or file of src/fairsilo -> the area that a reader knows it by
+# file or folder of src/fairsilo -> the area that a reader knows it by; of two that hold a file the longer one counts
 AREAS = {
     "config.py": "Settings",
     "fields.py": "Settings",
     "protocols.py": "Settings",
+    "core/calls.py": "Settings",
+    "core/rates.py": "Settings",
+    "runs/effects.py": "Settings",
     "methods": "Methods",
     "core": "Methods",
+    "methods/accounting.py": "Privacy",
+    "methods/masks.py": "Privacy",
+    "methods/sample_gradients.py": "Privacy",
+    "methods/secure_sums.py": "Privacy",
+    "methods/parts/secure_aggregation.py": "Privacy",
     "data": "Data",
+    "core/roster.py": "Data",
+    "core/samples.py": "Data",
+    "data/diffusion.py": "Synthetic images",
+    "data/drawing.py": "Synthetic images",
+    "data/synthetic.py": "Synthetic images",
+    "engine/styles.py": "Synthetic images",
+    "methods/infusion.py": "Synthetic images",
     "models": "Models",
+    "core/pixels.py": "Models",
+    "core/recurrence.py": "Models",
     "tasks": "Tasks",
     "engine": "Training",
-    "runs": "Runs, comparisons and exports",
-    "api.py": "Runs, comparisons and exports",
-    "errors.py": "Runs, comparisons and exports",
+    "core/round.py": "Training",
+    "runs/engines.py": "Training",
+    "runs": "Runs",
+    "core/files.py": "Runs",
+    "api.py": "Runs",
+    "errors.py": "Runs",
+    "runs/cells.py": "Comparisons",
+    "runs/compare.py": "Comparisons",
+    "runs/comparison.py": "Comparisons",
+    "runs/estimator.py": "Trained models and exports",
+    "runs/examples.py": "Trained models and exports",
+    "runs/export_formats.py": "Trained models and exports",
+    "runs/exported.py": "Trained models and exports",
+    "runs/exporting.py": "Trained models and exports",
+    "runs/joining.py": "Trained models and exports",
+    "runs/predictions.py": "Trained models and exports",
+    "runs/trained.py": "Trained models and exports",
     "cli": "The command line",
     "tuning": "Tuning",
     "advice": "Advice",
     "report": "Reports and figures",
     "analysis": "Reports and figures",
+    "runs/replayed.py": "Reports and figures",
     "watch": "Watching",
     "tracking": "Tracking",
     "deploy": "Across machines",
@@ -44,40 +76,6 @@ AREAS = {
     "scaffold.py": "Code of your own",
     "laws": "Code of your own",
     "reproduction": "Tables of papers",
-}
-# what helps where the sentence itself does not say; the first that fits
-KNOWN = {
-    r"^(?!pickle).*\bis damaged\b": "make it anew: a run in another folder; of a comparison, delete that run's folder "
-    "and give the command again",
-    r"\bserver has not run\b|\bserver of \{folder\} does not run\b": "`fairsilo federation start` at the server",
-    r"\b(does not exist|is no folder|is in none of|is not in)\b": "look at the path: it is taken from the folder that "
-    "you are in, or as the sentence says",
-    r"\bis no run folder\b": "give the folder that a run wrote; `fairsilo runs` lists them",
-    r"\bno training samples?\b": "give it more samples, or lower `data.test` and `data.validation`",
-    r"\bnot finite\b": "lower `train.lr`, or `train.clip=1`; `fairsilo resume` goes on from the last checkpoint",
-    r"\bno silo sent\b": "the run's log says why each silo failed; then `fairsilo resume`",
-    r"too few silos|\bkeys? |list of (updates|silos)|the shares of|^the step |to be masked|epsilon|secure sums": "see "
-    "[privacy](privacy.md)",
-    r"\bwas not written by\b": "give what fairsilo wrote itself",
-    r"not valid YAML|is not a text in UTF-8|the configuration \{|must hold settings": "write it as "
-    "[settings](settings.md) are written",
-    r"^(--search )?(data|train|engine|evaluate|task)\.\w+": "`fairsilo settings NAME` says what a setting takes",
-    r"\bwould have no effect\b|\bwould do nothing\b|\bwould change nothing\b": "leave it out",
-}
-GENERAL = {
-    "Settings": "`fairsilo settings NAME` says what a setting takes",
-    "Methods": "`fairsilo methods NAME` says what a method needs",
-    "Data": "see [your own data](your-own-data.md); `fairsilo datasets check PATH` lists all that is wrong with files",
-    "Models": "`fairsilo models NAME` says what a network takes",
-    "Tasks": "see [tasks](tasks.md)",
-    "The command line": "`--help` behind the command says what it takes",
-    "Tuning": "see [tuning](tuning.md)",
-    "Advice": "see [which method](advice.md)",
-    "Reports and figures": "`fairsilo figure list` says what can be drawn",
-    "Watching": "see [watching](watching.md)",
-    "Tracking": "see [tracking](tracking.md)",
-    "Across machines": "see [deployment](deployment.md)",
-    "Code of your own": "see [your own](your-own.md)",
 }
 # where the half begins that says what to do: what is cut away, and what the half begins with
 CUTS = re.compile(rf"; |\. (?=[A-Z])|: (?=pip install|`?fairsilo |write |compose )|, but (?=must|needs? )|{HINT}")
@@ -121,40 +119,61 @@ def errors_page() -> str:
     for area in dict.fromkeys(AREAS.values()):
         rows = [[_marked(one), cure] for one, cure in found.get(area, {}).items()]
         if rows:
-            blocks += [f"## {area}", table(["it says", "do"], rows)]
+            blocks += [f"## {area}", table(["it says", "what to do"], rows)]
     return joined(blocks)
 
 
 @cache  # the sources do not change while pages are written
+def texts() -> list[tuple[Path, str]]:
+    """Every file with what it says, one text after the other."""
+    modules = {path: Module.read(path) for path in sorted(SOURCES.rglob("*.py"))}
+    names = {module.name: module.constants for module in modules.values()}
+    return [(path, text) for path, module in modules.items() for text in module.texts(names)]
+
+
 def sentences() -> dict[str, dict[str, str]]:
     """Area -> sentence -> what to do, in an order that does not depend on the files."""
     found: dict[str, dict[str, str]] = {area: {} for area in AREAS.values()}
-    modules = {path: Module.read(path) for path in sorted(SOURCES.rglob("*.py"))}
-    names = {module.name: module.constants for module in modules.values()}
-    for path, module in modules.items():
-        area = AREAS.get(path.relative_to(SOURCES).parts[0])
-        for text in module.texts(names):
-            if len(WORD.findall(FIELD.sub(" ", text.replace(HINT, "")))) < 2:
-                continue  # hands on what another sentence says
-            if area is None:
-                raise ValueError(f"{path} refuses something, and AREAS in docs/error_pages.py does not have its folder")
-            sentence, cure = divided(text, area)
-            found[area].setdefault(sentence, cure)
+    for path, text in texts():
+        if len(WORD.findall(FIELD.sub(" ", text.replace(HINT, "")))) < 2:
+            continue  # hands on what another sentence says
+        area = area_of(path.relative_to(SOURCES))
+        if area is None:
+            raise ValueError(f"{path} refuses something, and AREAS in docs/error_pages.py does not have its folder")
+        sentence, cure = divided(text, area)
+        found[area].setdefault(sentence, cure)
     return {area: dict(sorted(rows.items(), key=_place)) for area, rows in found.items()}
+
+
+def area_of(path: Path) -> str | None:
+    """Where a reader looks for what this file says."""
+    return next((AREAS[str(one)] for one in [path, *path.parents] if str(one) in AREAS), None)
 
 
 def divided(text: str, area: str) -> tuple[str, str]:
     """A sentence without the half that says what to do, and that half; or what helps in such cases."""
+    sentence, cure = halves(text)
+    for pattern, better in INSTEAD.items():
+        if re.search(pattern, text):
+            return sentence, better
+    if cure:
+        return sentence, cure
+    for pattern, known in KNOWN.items():
+        if re.search(pattern, text):
+            return sentence, known
+    return sentence, AS_IT_SAYS if re.search(SAYS_IT, sentence) else GENERAL[area]
+
+
+def halves(text: str) -> tuple[str, str]:
+    """Both halves; the second is empty where a sentence does not say what to do."""
     for cut in CUTS.finditer(text):
         before, rest = text[: cut.start()], text[cut.end() :].replace(HINT, "")
         if before.count("(") != before.count(")") or rest.startswith(NO_CURE):
             continue
-        cure = _marked(_ended(rest.lstrip("; ")))
-        return _ended(before), "; ".join(filter(None, (SPELLING, cure))) if cut[0] == HINT else cure
-    for pattern, cure in KNOWN.items():
-        if re.search(pattern, text):
-            return _ended(text), cure
-    return _ended(text), GENERAL.get(area, "-")
+        half = _marked(_ended(rest.lstrip("; ")))
+        half = f"it {half}" if half.startswith(("must ", "needs ", "need ")) else half
+        return _ended(before), "; ".join(filter(None, (SPELLING, half))) if cut[0] == HINT else half
+    return _ended(text), ""
 
 
 def _ended(text: str) -> str:

@@ -19,14 +19,15 @@ from fairsilo.data import datasets
 from fairsilo.data.about import About
 from fairsilo.methods.catalogue import CATALOGUE, Entry
 from fairsilo.methods.parts.no_sharing import NoSharing
-from fairsilo.models.registry import own_models, suited
+from fairsilo.models.described import own_models, suited
 from fairsilo.report.reproduced import ledger_page
 from fairsilo.report.tables import written
 from fairsilo.reproduction.standing import Standing, runs_of
 from fairsilo.reproduction.tables import tables
 from fairsilo.tasks import classify, regress, segment
 from fairsilo.tasks.augmentation import CHANGES, SETS
-from fairsilo.tasks.registry import METRICS, task_of
+from fairsilo.tasks.metrics import METRICS
+from fairsilo.tasks.registry import task_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = Path("docs") / "methods"
@@ -342,7 +343,8 @@ def data_page(name: str, facts: About) -> str:
     rows = [[f"`{domain}`", str(count) if count else "not fixed"] for domain, count in facts.domains.items()]
     stand_ins = [f"- `{domain}` stands in for a domain: {word}." for domain, word in facts.stand_ins.items()]
     checked = [f"- `{file}`: `{digest}`" for file, digest in facts.sha256.items()]
-    sample = f"fairsilo run data={name} data.root=PATH" + (" data.size=64" if facts.task != "next-character" else "")
+    size = "data.size=64" if facts.task != "next-character" else ""
+    sample = " ".join(filter(None, (f"fairsilo run data={name} data.root=PATH", facts.usual, size)))
     blocks = [
         f"# {facts.title} (`{name}`)",
         GENERATED_DATA,

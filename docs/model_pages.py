@@ -22,11 +22,12 @@ from fairsilo.errors import FairsiloError
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.catalogue import Entry as MethodEntry
 from fairsilo.models.backbones import Backbone
-from fairsilo.models.registry import BACKBONES, build, own_models
+from fairsilo.models.described import BACKBONES, own_models
+from fairsilo.models.registry import build
 from fairsilo.report.tables import counted, written
 from fairsilo.tasks.registry import task_of
 
-GENERATED = "<!-- written by docs/generate.py; change src/fairsilo/models/registry.py instead -->"
+GENERATED = "<!-- written by docs/generate.py; change src/fairsilo/models/described.py instead -->"
 CHANNELS = 3
 TASKS = {"classification": "classify", "segmentation": "segment", "next character": "next-character"}
 INPUTS: dict[str, tuple[tuple[int, ...], str]] = {  # a sample to count and to try with; else a small image

@@ -21,7 +21,7 @@ from fairsilo.advice.blind import SHARE, blind
 from fairsilo.advice.pilots import TRIED, Options, fitting
 from fairsilo.advice.verdict import Verdict, verdict
 from fairsilo.analysis.shift import feature_distances, label_distances, proxy_a_distance, size_ratio
-from fairsilo.report.advice_page import sentences, shift_sentences
+from fairsilo.report.advice_page import advice_table, page, sentences, shift_sentences
 from fairsilo.report.charts import duration, size
 from fairsilo.runs.folder import RunFolder
 from test_cli import call, here, packed  # noqa: F401 - fixtures
@@ -290,6 +290,103 @@ def test_silos_that_are_better_off_alone_are_given_models_of_their_own() -> None
     assert verdict(["fedavg", "local"], some).recommended == "fedavg"
 
 
+def content(some: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    """As `Advice.as_dict` has it, of runs as `cells` makes them."""
+    methods = list(dict.fromkeys(cell["method"] for cell in some))
+    for cell in some:
+        cell["summary"] |= {"metric": "accuracy", "share": True}
+    found = verdict(methods, some, changes.pop("goal", "all"))
+    usual: dict[str, Any] = {"seconds": 2.0, "bytes": 1000.0, "sends": []}
+    return {
+        "metric": {"name": "accuracy", "share": True, "higher_is_better": True},
+        "methods": methods,
+        "recommended": found.recommended,
+        "verdict": json.loads(json.dumps(dataclasses.asdict(found))),
+        "cells": some,
+        "rounds": [2, 9],
+        "domains": ["a", "-"],
+        "seeds": [0, 1, 2],
+        "skipped": {},
+        "left_out": {},
+        "costs": dict.fromkeys(methods, usual),
+        "shift": {"labels": [], "features": [], "sizes": 1.0, "samples": {}},
+        "seconds": 1.0,
+        **changes,
+    }
+
+
+def guessing(some: list[dict[str, Any]], *methods: str, runs: int = 3) -> list[dict[str, Any]]:
+    """The same, with so many runs of some methods at chance."""
+    for cell in some:
+        if cell["method"] in methods and cell["seed"] < runs:
+            for about in (*cell["summary"]["fairness"].values(), cell["summary"]["personalisation"]):
+                about["at_chance"] = True
+    return some
+
+
+def test_the_answer_says_what_the_method_costs_and_sends() -> None:
+    some = cells(fedavg=(0.5, 0.6, 0.1, "global"), good=(0.6, 0.8, 0.1, "global"))
+    found = content(some)
+    assert found["recommended"] == "good"
+    assert "good" not in sentences(found)[1]
+    found["costs"]["good"] = {"seconds": 3.6, "bytes": 2000.0, "sends": ["a mask", "to each silo a mean"]}
+    answer = sentences(found)[0]
+    assert answer.startswith("Take good: it generalises better than fedavg by 10.0 ± ")
+    assert answer.endswith(
+        ". A round takes 1.8 × the time and 2 × the bytes of one of fedavg. Besides the model it sends a mask; to each "
+        "silo a mean."
+    )
+    first = page(found)
+    assert first.index("<p>Take good: it ") < first.index("A round takes 1.8 ×") < first.index("<table>")
+    once = sentences({**found, "rounds": [1, 9]})[0]  # a first round also sets things up
+    assert "A round takes 2 × the bytes of one of fedavg." in once
+    found["costs"]["good"] = {**found["costs"]["good"], "sends": []}
+    assert sentences(found)[0].endswith("Besides the model it sends nothing.")
+    plain = sentences(content(cells(fedavg=(0.5, 0.6, 0.1, "global"), same=(0.5, 0.6, 0.1, "global"))))[0]
+    assert "A round takes" not in plain
+
+
+def test_the_method_that_sends_no_model_is_said_to() -> None:
+    some = cells(fedavg=(0.5, 0.4, 0.1, "global"), local=(None, 0.8, 0.1, "personal"))
+    found = content(some, goal="personalise")
+    assert sentences(found)[0].endswith(" of one of fedavg. No model is sent.")
+
+
+def test_chance_is_a_reason_of_its_own() -> None:
+    def said(some: list[dict[str, Any]], **changes: Any) -> list[str]:
+        return [one for one in sentences(content(some, **changes)) if one.startswith("Not compared")]
+
+    def made() -> list[dict[str, Any]]:
+        return cells(fedavg=(0.5, 0.3, 0.1, "global"), a=(0.5, 0.3, 0.0, "global"), b=(0.5, 0.3, 0.1, "global"))
+
+    why = "at chance, where an even result is not fair"
+    assert said(made()) == []
+    assert said(guessing(made(), "a")) == [f"Not compared: fair, of a ({why}: a in 3 of 3 runs)."]
+    both = f"Not compared: fair ({why}: fedavg in 1 of 3 runs, a in 1 of 3 runs)."
+    assert said(guessing(made(), "fedavg", "a", runs=1)) == [both]
+    nothing = cells(fedavg=(None, 0.3, 0.1, "global"), a=(None, 0.3, 0.1, "global"))
+    assert said(nothing) == ["Not compared: generalise (runs have no number to compare)."]
+    assert said(nothing, domains=["-"]) == ["Not compared: generalise (no domain was held out)."]
+
+
+def test_tables_have_the_mean_of_a_spread_and_mark_chance() -> None:
+    some = cells(fedavg=(0.5, 0.3, 0.1, "global"), a=(0.5, 0.3, 0.0, "global"), b=(0.5, 0.3, 0.2, "global"))
+    legend = "≈ chance: no better than always naming the most frequent class"
+    found = content(some)
+    assert advice_table(found).caption is None
+    assert legend not in page(found)
+    found = content(guessing(guessing(some, "a"), "b", runs=1))
+    table = advice_table(found)
+    names, generalise, personalise, spread, *_ = (list(column.cells) for column in table.columns)
+    assert names == ["fedavg", "a", "b"]
+    assert spread == ["10.0 (50.0)", "0.0 (50.0)\n≈ chance", "20.0 (50.0)\n≈ chance\nin 1 of 3 runs"]
+    assert not any("chance" in str(one) for one in generalise)
+    assert str(personalise[1]).endswith("≈ chance")
+    assert str(table.caption).startswith(legend)
+    assert '<td class="number">0.0 (50.0)<small>≈ chance</small></td>' in page(found)
+    assert legend in page(found)
+
+
 def test_an_unknown_goal_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FairsiloError, match="the goal is 'speed'; it must be one of all, generalise"):
         advised(federation(silo("a", 30, 0), silo("b", 30, 1)), tmp_path / "x", ["fedprox"], goal="speed")
@@ -304,6 +401,7 @@ def test_pilots_fit_into_the_time() -> None:
     assert (rounds, chosen) == (6, domains)
     rounds, chosen = fitting(Options(budget=200), 20, 4, domains, 1.0)
     assert (rounds, chosen) == (3, ("a", "b"))
+    assert fitting(Options(budget=50), 20, 4, domains, 1.0) == (3, ("a",))  # two turns of it
     assert fitting(Options(budget=1, rounds=7), 20, 4, domains, 1.0) == (7, domains)
     with pytest.raises(FairsiloError, match=r"10 s are too short: a round takes about 1\.0 s"):
         fitting(Options(budget=10), 20, 4, domains, 1.0)
@@ -375,7 +473,9 @@ def test_the_command_says_what_to_take_and_writes_a_page(
     code, out, err = call(capsys, "advise", "fedprox", f"data.packed={packed}", *quick)
     assert code == 0, err
     content = RunFolder(here / "a").read_json("advice.json")
-    assert f"Take {content['recommended']}" in out
+    said = [line for line in out.splitlines() if not line.startswith("turn ")]
+    assert said[0].startswith(f"Take {content['recommended']}")
+    assert "turn 1: 2 methods, 1 division, 1 round, seed 0" in out + err
     assert "Sizes: the largest silo has" in out
     page = (here / "a" / "advice.html").read_text()
     assert f"<h1>Take {content['recommended']}</h1>" in page

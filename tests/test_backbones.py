@@ -38,7 +38,7 @@ from fairsilo.models import backbones
 from fairsilo.models.backbones import Backbone, ClipNetwork, VitNetwork, backbone_network
 from fairsilo.models.clip_networks import PromptedClip, emulated
 from fairsilo.models.vit_networks import PromptedVit
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.saved import SavedRun
 
 SHIPPED_CLIP = Path(backbones.__file__).parent / "pretrained" / "tiny-clip"
 SHORT = dataclasses.replace(tiny.TRAINING, rounds=2)
@@ -81,7 +81,7 @@ def run(
         engine = Processes(ready.plan, ready.federation, pool, folder=folder)
     else:
         engine = Sequential(ready.plan, ready.federation, listener is None, folder)
-    run_folder = RunFolder(folder) if folder else None
+    run_folder = SavedRun(folder) if folder else None
     if run_folder:
         run_folder.create()
     extra = {"listener": listener} if listener else {}

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tiny
-from fairsilo import Event, run
+from fairsilo import compare, run
 from fairsilo.data.federation import Federation
-from fairsilo.runs import calibration
-from fairsilo.runs.calibration import START, chosen, seconds_a_step
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs import calibration, engines
+from fairsilo.runs.calibration import START, Choice, chosen, seconds_a_step
+from fairsilo.runs.saved import SavedRun
+from test_cli import packed  # noqa: F401 - a fixture
 
 
 def test_a_step_is_timed_on_the_runs_own_network(people: Federation) -> None:
@@ -30,6 +32,10 @@ def test_processes_are_started_where_they_save_more_than_their_start(
     found = chosen(plan, people, 2, running)
     assert found.kind == kind
     assert "a step takes about 0.1 ms" in found.why
+    assert found.said.startswith(
+        f"engine: {'2 processes' if running else 'one process'}, since a step takes 0.1 ms and"
+    )
+    assert len(found.said) < 80
     monkeypatch.setattr(calibration, "seconds_a_step", lambda *_: START)
     assert chosen(plan, people, 2, running=False).kind == "processes"
 
@@ -44,19 +50,47 @@ def test_who_sits_out_costs_nothing(people: Federation, monkeypatch: pytest.Monk
     assert "the run's steps 30 s" in chosen(tiny.plan("fedavg", few), people, 2, running=False).why
 
 
-def test_a_run_says_what_it_chose() -> None:
+def noted(notes: list[str]) -> Any:
+    """A listener that keeps what is said of the engine."""
+    return lambda event: notes.append(event.text) if event.text.startswith("engine") else None
+
+
+def test_a_run_says_what_it_chose_and_its_folder_has_it_in_full(people: Federation, tmp_path: Path) -> None:
     notes: list[str] = []
+    small: dict[str, Any] = {"rounds": 1, "epochs": 1, "batch_size": 8, "model": tiny.TinyNet}
+    run(federation=people, method="fedavg", baseline="local", **small, listener=noted(notes), out=tmp_path / "run")
+    assert len(notes) == 1
+    assert notes[0].startswith(("engine: one process, since a step takes ", "engine: 2 processes, since a step takes "))
+    for place in ("run", "run/baseline"):
+        full = SavedRun(tmp_path / place).read_json("run.json")["engine"]
+        assert full.startswith(("engine sequential: a step takes about ", "engine processes with "))
 
-    def listener(event: Event) -> None:
-        if event.kind == "note":
-            notes.append(event.text)
 
-    run(method="fedavg", rounds=1, epochs=1, listener=listener)
-    assert [note for note in notes if note.startswith(("engine sequential: a step", "engine processes with"))]
+def test_a_comparison_says_it_once(
+    packed: Path,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever a step takes this time, and for whatever held-out domain; its folders all have it."""
+    times = count(1)
+
+    def measured(*_: object, **__: object) -> Choice:
+        return Choice("sequential", "in full", f"engine: one process, since a step takes {next(times)} ms")
+
+    monkeypatch.setattr(engines, "engine_kind", lambda *_: ("processes", 2))
+    monkeypatch.setattr(engines, "chosen", measured)
+    notes: list[str] = []
+    data: dict[str, Any] = {"data": {"packed": str(packed)}, "held_out": ["ink", "paint"], "seeds": [0, 1]}
+    small: dict[str, Any] = {"rounds": 1, "epochs": 1, "batch_size": 8, "model": tiny.TinyNet}
+    found = compare(["fedavg"], **data, **small, listener=noted(notes), out=tmp_path / "c")
+    assert notes == ["engine: one process, since a step takes 1 ms"]
+    assert [SavedRun(found.folder / cell["folder"]).read_json("run.json")["engine"] for cell in found.cells] == [
+        "in full"
+    ] * 4
 
 
 # ---------------------------------------------------------------------------------------------------------- checkpoints
-class Watching(RunFolder):
+class Watching(SavedRun):
     """Notes in which thread checkpoints are written; fails where it is told to."""
 
     def __init__(self, folder: Path, fails: int | None = None) -> None:
@@ -91,7 +125,7 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_run_and_the_one_before_is
     whole = watched(people, tmp_path / "whole")[0].run()
     with pytest.raises(OSError, match="No space left"):
         watched(people, tmp_path / "run", fails=2)[0].run()
-    found = RunFolder(tmp_path / "run").read_checkpoint()
+    found = SavedRun(tmp_path / "run").read_checkpoint()
     assert found is not None
     assert found[0] == 1
     assert watched(people, tmp_path / "run")[0].run().rows == whole.rows

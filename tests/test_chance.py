@@ -19,10 +19,10 @@ from fairsilo.analysis.chance import EvaluationSet, evaluation_set, evaluation_s
 from fairsilo.analysis.metrics import at_chance, headline, summarise
 from fairsilo.analysis.paired import compare_cells
 from fairsilo.report.comparison_page import page
+from fairsilo.report.latex import comparison_latex
 from fairsilo.report.tables import (
     GUESSED,
     comparison_csv,
-    comparison_latex,
     comparison_table,
     held_out_tables,
     run_table,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import time
@@ -293,21 +292,21 @@ def test_the_command_prints_a_line_per_law_and_tells_by_its_exit_code(monkeypatc
     ]
 
 
-# ---------------------------------------------------------------------------------------------------- CONTRIBUTING.md
+# ----------------------------------------------------------------------------------------------------- your-own.md
 ROOT = Path(__file__).resolve().parent.parent
 SMALLER = ["rounds=1", "epochs=1", "domains=scan,print", "--json"]
+OWN = "my_weights:LossWeights"
 
 
 @pytest.mark.slow
-def test_a_method_in_its_own_repository_as_contributing_has_it(tmp_path: Path) -> None:
-    """The package, the commands, the script and the entry point as printed; runs are made smaller by more settings."""
-    page = (ROOT / "CONTRIBUTING.md").read_text().partition("## A method of your own")[2].partition("\n## ")[0]
-    package, script = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (commands,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+def test_a_method_in_a_file_of_its_own_as_the_tutorial_has_it(tmp_path: Path) -> None:
+    """The class as printed, used as `package:name` from the folder that it is in, and by an entry point as printed."""
+    page = (ROOT / "docs" / "your-own.md").read_text(encoding="utf-8")
     (project,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    assert len(package.splitlines()) < 30
-    (tmp_path / "norm_shares.py").write_text(package)
-    (tmp_path / "script.py").write_text(script.replace("rounds=2", 'rounds=1, epochs=1, domains=["scan", "print"]'))
+    (code,) = re.findall(r"```python\n(.*?)```", page.partition("## A method\n")[2].partition("\n## ")[0], re.DOTALL)
+    package, _ = code.split("\n\n\nmethod = ")  # what follows runs it in Python: tests/test_docs.py
+    assert len(package.splitlines()) < 50
+    (tmp_path / "my_weights.py").write_text(package)
 
     def says(*words: str) -> str:
         where = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
@@ -316,24 +315,23 @@ def test_a_method_in_its_own_repository_as_contributing_has_it(tmp_path: Path) -
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    run, compared, checked = (shlex.split(line)[1:] for line in commands.splitlines())
+    run = ["run", f"method={OWN}(power=2)", "baseline=fedavg"]
     found = json.loads(says("-m", "fairsilo.cli", *run, *SMALLER))
-    assert found["method"] == "norm_shares:NormShares(power=1)"
+    assert found["method"] == f"{OWN}(power=2)"
     assert found["baseline"]["method"] == "fedavg"
     assert found["summary"] != found["baseline"]["summary"]
-    assert "norm_shares:NormShares" in says("-m", "fairsilo.cli", *compared[:-1], *SMALLER)
-    told = json.loads(says("-m", "fairsilo.cli", *checked, "--json"))
-    assert {one["status"] for one in told} == {PASSED, NOT_APPLICABLE}
-    assert 0 <= float(says("script.py")) <= 1
+    assert OWN in says("-m", "fairsilo.cli", "compare", "fedavg", f"fedprox | {OWN}", *SMALLER)
+    told = json.loads(says("-m", "fairsilo.cli", "check", OWN, "--json"))
+    assert {one["status"] for one in told} <= {PASSED, NOT_APPLICABLE}
 
     offered = tomllib.loads(project)["project"]["entry-points"]["fairsilo.methods"]
-    about = tmp_path / "norm_shares-1.0.dist-info"
+    about = tmp_path / "my_weights-1.0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: norm-shares\nVersion: 1.0\n")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-weights\nVersion: 1.0\n")
     points = "".join(f"{name} = {value}\n" for name, value in offered.items())
     (about / "entry_points.txt").write_text(f"[fairsilo.methods]\n{points}")
-    code = "import sys; sys.path.insert(0, '.'); from fairsilo.methods.text import method; print(method('norm-shares'))"
-    assert "NormShares(power=0.5)" in says("-c", code)
+    code = "import sys; sys.path.insert(0, '.'); from fairsilo.methods.text import method; print(method('my-weights'))"
+    assert "LossWeights(power=1.0)" in says("-c", code)
 
 
 def test_what_cannot_be_tried_is_refused_in_a_sentence() -> None:

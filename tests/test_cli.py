@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import typer
 
 import tiny
 from fairsilo import cli, config
@@ -63,13 +64,17 @@ def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
     return code, out, err
 
 
+def _interrupted() -> None:
+    raise KeyboardInterrupt
+
+
 def test_run_writes_a_folder_and_ends_with_the_table(here: Path, packed: Path, capsys: Any) -> None:
     code, out, err = call(
         capsys, "run", f"data.packed={packed}", "model=my_net:make", *FAST, "held_out=stamp", "--out", "r"
     )
     assert (code, err) == (0, "")
     assert "faa sends, besides the model" in out
-    assert "round 2/2" in out
+    assert "fedavg (stamp held out, seed 0): round 2/2, training loss " in out
     for word in ("generalise", "personalise", "fair", "ink", "paint", "stamp (unseen)"):
         assert word in out
     found = {path.name for path in (here / "r").iterdir()}
@@ -91,7 +96,7 @@ def test_run_writes_a_folder_and_ends_with_the_table(here: Path, packed: Path, c
     assert json.loads(out)["summary"]["rounds"] == [2]
     code, _, err = call(capsys, "run", f"data.packed={packed}", "--out", "r")
     assert code == 2
-    assert "already holds a run" in err
+    assert "already holds a finished run" in err
 
 
 def test_run_as_json_and_default_folders(here: Path, packed: Path, capsys: Any) -> None:
@@ -136,11 +141,21 @@ def test_resume_finishes_to_the_same_numbers(
     code, _, err = call(capsys, *arguments, "--out", "cut")
     assert code == 130
     assert "fairsilo resume" in err
-    assert json.loads((here / "cut" / "run.json").read_text())["status"] == "stopped"
+    said = json.loads((here / "cut" / "run.json").read_text())
+    assert said["status"] == "interrupted"
+    assert "message" not in said  # an exception's name says nothing
+    assert "to go on: fairsilo resume cut" in call(capsys, "runs", ".")[1]
+    monkeypatch.setattr("fairsilo.api.resume", lambda *_, **__: _interrupted())
+    code, _, err = call(capsys, "resume", "cut", "--trust")  # before anything of it is written
+    assert code == 130
+    assert "`fairsilo resume cut` goes on from the last complete round" in err
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    monkeypatch.setattr("fairsilo.cli.listing.show", lambda *_: _interrupted())
+    assert call(capsys, "methods") == (130, "", "interrupted\n")
     code, _, err = call(capsys, "report", "cut")
     assert code == 2
     assert "no results yet" in err
-    monkeypatch.setattr(Loop, "_save", normal)
     resumed = json.loads(call(capsys, "resume", "cut", "--trust", "--json")[1])
     assert resumed["summary"] == whole["summary"]
     again = json.loads(call(capsys, "resume", "cut", "--trust", "--json")[1])  # resuming a finished run changes nothing
@@ -166,9 +181,12 @@ def test_compare_pairs_methods_and_resumes_cells(here: Path, packed: Path, capsy
     assert (code, err) == (0, "")
     assert "fedprox(mu=0.5)" in out
     assert "minus fedavg" in out
+    assert "run 12 of 12: fedprox(mu=0.5) (stamp held out, seed 1), about " in out
     cells = list(csv.DictReader((here / "c" / "comparison.csv").read_text().splitlines()))
     assert len(cells) == 2 * 2 * 3
-    assert (here / "c" / "comparison.tex").read_text().count(r"\\") == 3
+    assert (here / "c" / "comparison.tex").read_text().count(r"\\") == 3 * (
+        1 + 3
+    )  # methods, and a table by domain for each answer
     stamp = (here / "c" / "fedavg" / "ink-seed0" / "run.json").read_text()
     code, out, _ = call(capsys, *arguments, "--json")
     assert len(json.loads(out)["cells"]) == 12
@@ -329,3 +347,14 @@ def test_python_api_runs_a_model_and_a_federation_of_ones_own(here: Path, people
 def test_a_file_in_the_making_is_told_by_the_name_that_it_will_have(file: str, named: str) -> None:
     said = f"cannot read or write {named}: No space left on device"
     assert file_problem(OSError(28, "No space left on device", file)) == said
+
+
+@pytest.mark.parametrize("arguments", [["watch"], ["advise"], ["site", "join"], ["federation", "start"]])
+def test_a_paragraph_of_help_has_no_line_that_ends_early(arguments: list[str]) -> None:
+    """Typer keeps the lines that a docstring has in the source."""
+    group: Any = typer.main.get_command(cli.app)
+    for name in arguments:
+        group = group.commands[name]
+    paragraphs = group.help.split("\n\n")
+    assert all(paragraph and "\n" not in paragraph for paragraph in paragraphs)
+    assert arguments[0] not in ("watch", "advise") or len(paragraphs) == 2

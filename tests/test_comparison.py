@@ -21,11 +21,13 @@ from fairsilo.errors import FairsiloError
 from fairsilo.methods.text import method
 from fairsilo.report.comparison_page import page, write_comparison
 from fairsilo.report.heat import STRONGEST
+from fairsilo.report.page import write_report
 from fairsilo.reproduction.tables import FOLDER
 from fairsilo.runs import setup
-from fairsilo.runs.comparison import ComparisonFile, Grid, composed, read_comparison_file, row_of
+from fairsilo.runs.comparison import OWN, ComparisonFile, Grid, composed, read_comparison_file, row_of
 from test_cli import FAST, call, here, packed  # noqa: F401 - fixtures
 from test_report_page import check_well_formed, part, words
+from test_report_page import make as made
 
 
 def read(folder: Path, text: str, *overrides: str, **given: Any) -> ComparisonFile:
@@ -57,7 +59,7 @@ def test_every_experiment_that_is_kept_can_be_run(path: Path) -> None:
     assert f"fairsilo reproduce {path.parent.name}/{path.stem}" in text
     given = ["data.packed=elsewhere"] if "data.packed=PATH" in text else []
     found = read_comparison_file(path, given)
-    names = [method(row_of(found.experiment, name).method).name for name in found.methods]
+    names = [(method(row_of(found.experiment, name).method).name, name.partition(OWN)[2]) for name in found.methods]
     assert len(set(names)) == len(names) >= 2
     assert found.experiment.data.packed == ("elsewhere" if given else None)
 
@@ -356,8 +358,9 @@ def check_numbers(content: dict[str, Any], shown: str) -> None:
                 )
     for cell, line in zip(content["cells"], rows_of(part(shown, "runs"), 0), strict=True):
         even = cell["summary"]["fairness"]["global"]
-        assert line[:3] == [cell["method"], cell["held_out"], str(cell["seed"])]
-        assert line[7:9] == [f"{100 * even['mean']:.2f}", f"{100 * even['std_domains']:.2f}"]
+        held_out = [] if cell["held_out"] == "-" else [cell["held_out"]]
+        assert line[0] == ", ".join([cell["method"], *held_out, f"seed {cell['seed']}"])
+        assert line[5:7] == [f"{100 * even['mean']:.2f}", f"{100 * even['std_domains']:.2f}"]
     if content.get("grid"):
         check_heat(content, part(shown, "grid"))
 
@@ -388,12 +391,99 @@ def test_the_page_names_models_links_runs_and_repeats_their_notes(tmp_path: Path
     shown = write_comparison(tmp_path).read_text(encoding="utf-8")
     check_well_formed(shown)
     assert "<dt>Model</dt><dd>small-cnn, clip-tiny</dd>" in shown
-    assert '<a href="fedavg/a%20b-seed0/report.html">fedavg</a>' in part(shown, "runs")
+    assert '<a href="fedavg/a%20b-seed0/report.html">fedavg, seed 0</a>' in part(shown, "runs")
     assert (tmp_path / "fedavg" / "a b-seed0" / "report.html").exists()
     said = words(part(shown, "notes"))
     assert said.count("<b>warm-up</b> over: fedavg (-, seed 0), fedclip (-, seed 0)") == 1
     # a comparison of an earlier version names neither folders nor models
     assert "<dt>Model</dt><dd>auto</dd>" in page(fabricated(names=("fedavg",)))
+
+
+def test_links_to_runs_are_seen_unless_there_are_very_many() -> None:
+    few, many = (fabricated(names=("fedavg",), domains=("a",), seeds=tuple(range(count))) for count in (60, 61))
+    assert "<details open><summary>60 runs" in part(page(few), "runs")
+    assert "<details><summary>61 runs" in part(page(many), "runs")
+    assert rows_of(part(page(few), "runs"), 0)[7][0] == "fedavg, a, seed 7"
+
+
+def test_a_run_leads_back_to_its_comparison_and_asks_for_no_other_seeds(tmp_path: Path) -> None:
+    content = fabricated(names=("fedavg", "fedclip"), seeds=(0, 1))
+    for cell in content["cells"]:
+        cell["folder"] = f"{cell['method']}/a b-seed{cell['seed']}"
+        made(tmp_path / "all" / cell["folder"], cell["method"])
+    (tmp_path / "all" / "comparison.json").write_text(json.dumps(content))
+    run = tmp_path / "all" / "fedclip" / "a b-seed1"
+    alone = write_report(run).read_text()
+    assert "<nav>" not in alone  # the comparison has no page yet
+    assert "One of the 4 runs of a comparison with seeds 0, 1; this one has seed 7." in alone
+    write_comparison(tmp_path / "all")
+    for shown in ((run / "report.html").read_text(), write_report(run).read_text()):
+        check_well_formed(shown)
+        (link,) = re.findall(r'<nav><a href="([^"]*)">Comparison of fedavg, fedclip</a></nav>', shown)
+        assert (run / link).resolve() == (tmp_path / "all" / "comparison.html").resolve()
+        assert "Repeat with other seeds" not in shown
+    for way in ("fedavg/../fedclip/a b-seed1", "fedclip/a b-seed1"):
+        assert 'href="../../comparison.html"' in write_report(tmp_path / "all" / way).read_text()
+
+
+@pytest.mark.parametrize("held", ["[]", "{}", '{"cells": [3]}', '{"cells": 3}', "{"])
+def test_a_run_below_a_comparison_that_cannot_be_read_has_a_page(tmp_path: Path, held: str) -> None:
+    made(tmp_path / "all" / "fedavg" / "seed0", "fedavg")
+    (tmp_path / "all" / "comparison.json").write_text(held)
+    shown = write_report(tmp_path / "all" / "fedavg" / "seed0").read_text()
+    assert "Repeat with other seeds" in shown
+    assert "<nav>" not in shown
+
+
+def test_a_run_that_a_comparison_does_not_name_is_none_of_it(tmp_path: Path) -> None:
+    content = fabricated(names=("fedavg",))
+    content["cells"][0]["folder"] = "fedavg/seed0"
+    made(tmp_path / "fedavg" / "seed1", "fedavg")
+    (tmp_path / "comparison.json").write_text(json.dumps(content))
+    (tmp_path / "comparison.html").write_text("")
+    assert "Repeat with other seeds" in write_report(tmp_path / "fedavg" / "seed1").read_text()
+
+
+def test_runs_of_a_comparison_with_one_seed_say_so(tmp_path: Path) -> None:
+    content = fabricated(names=("fedavg", "faa"))
+    content["cells"][0]["folder"] = "fedavg/seed0"
+    made(tmp_path / "fedavg" / "seed0", "fedavg")
+    (tmp_path / "comparison.json").write_text(json.dumps(content))
+    shown = write_report(tmp_path / "fedavg" / "seed0").read_text()
+    assert "One of the 2 runs of a comparison, all with seed 7: another seed gives other numbers." in shown
+
+
+def test_both_spreads_stand_in_the_tables_of_domains_and_of_silos() -> None:
+    content = fabricated(("fedavg", "faa"), domains=("a", "b"), seeds=(0, 1))
+    row = compare_cells(content["methods"], content["cells"])[1]
+    shown = page(content)
+    for place, key in enumerate(("generalisation", "personalisation")):
+        line = rows_of(part(shown, "held-out"), place)[1]
+        assert line[3:] == [f"{points(row[key]['mean'])} ± {points(row[key]['std'])}", points(row[key]["std_domains"])]
+        runs = [cell for cell in content["cells"] if (cell["method"], cell["held_out"]) == ("faa", "b")]
+        values = [run["summary"][key]["mean"] for run in runs]
+        assert line[2] == f"{points(mean(values))} ± {points(abs(values[0] - values[1]) / 2**0.5)}"
+    found = row["variance_silos"]
+    numbers = [f"{1e4 * found[name]:.1f}" for name in ("mean", "std", "std_domains")]
+    assert rows_of(part(shown, "spread"), 0)[1][4] == "{} ± {} domains ± {}".format(*numbers)
+    assert "± sample standard deviation over 2 seeds" in words(part(shown, "spread"))
+    single = page(fabricated(("fedavg", "faa"), domains=("a", "b")))
+    assert "one seed, so that there is no ±" in words(part(single, "held-out"))
+
+
+def test_the_page_marks_what_is_of_own_models() -> None:
+    content = fabricated(("fedavg", "ditto"), domains=("a", "b"), seeds=(0, 1))
+    for cell in content["cells"]:
+        if cell["method"] == "ditto":
+            cell["summary"]["about"] = "personal"
+    shown = page(content)
+    for line, marked in zip(rows_of(part(shown, "methods"), 0), (False, True), strict=True):
+        assert ["own models" in one for one in line] == [False] * 5 + [marked, False]
+    assert [line[0] for line in rows_of(part(shown, "spread"), 0)] == ["fedavg", "ditto (own models)"]
+    by_domain = [[line[0] for line in rows_of(part(shown, "held-out"), place)] for place in range(3)]
+    assert by_domain == [["fedavg", "ditto"], ["fedavg", "ditto"], ["fedavg", "ditto (own models)"]]
+    marks = ["fairness of own models" in line[-1] for line in rows_of(part(shown, "runs"), 0)]
+    assert marks == [cell["method"] == "ditto" for cell in content["cells"]]
 
 
 GRID = Grid(("fedavg", "fedprox", "scaffold"), ("", "afl", "fedheal"))

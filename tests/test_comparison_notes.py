@@ -9,7 +9,7 @@ from pathlib import Path
 
 import fairsilo
 from fairsilo import Event, Federation
-from fairsilo.report.comparison_page import notes_of, write_comparison
+from fairsilo.report.comparison_page import notes_of, page, write_comparison
 from test_comparison import fabricated
 from test_events import SMALL
 from test_report_page import part, words
@@ -42,6 +42,13 @@ def test_notes_of_runs_and_of_rounds_are_repeated_once_with_their_runs(tmp_path:
     assert said.count(MISSING) == 1
     assert said.count(f"{DROPPED}: faa (-, seed 1)") == 1
     assert said.count(f"{LATE}: fedavg (-, seed 1), faa (-, seed 1)") == 1
+
+
+def test_every_run_of_a_note_is_named(tmp_path: Path) -> None:
+    content = fabricated(names=("fedavg",), seeds=tuple(range(9)))
+    content["said"] = {MISSING: [f"run {number}" for number in range(9)]}
+    assert words(part(page(content), "notes")).endswith(f"{', '.join(content['said'][MISSING])} ")
+    assert "more" not in words(part(page(content), "notes"))
 
 
 def test_runs_that_are_gone_have_no_notes(tmp_path: Path) -> None:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from fairsilo.advice.verdict import GOALS
 from fairsilo.cli import app, completing
+from fairsilo.config import all_settings
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.plugins import registered
 from fairsilo.reproduction.tables import tables
+from fairsilo.runs.estimator import WHICH
+from fairsilo.runs.export_formats import FORMATS
+from fairsilo.scaffold import KINDS
+from fairsilo.tuning.judging import BY
+from fairsilo.tuning.studies import SAMPLERS
 
 PRESS = """
 import sys
@@ -45,7 +53,13 @@ def test_the_names_in_the_file_are_those_of_the_catalogue() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "offered"), [(("ru",), ["run", "runs"]), (("run", "method", "=", "fedhe"), ["fedheal"])]
+    ("words", "offered"),
+    [
+        (("ru",), ["run", "runs"]),
+        (("run", "method", "=", "fedhe"), ["fedheal"]),
+        (("run", "model", "=", "une"), ["unet"]),
+        (("run", "data", "=", "gly"), ["glyphs"]),
+    ],
 )
 def test_the_answer_does_not_wait_for_torch(words: tuple[str, ...], offered: list[str]) -> None:
     environment = {**os.environ, **in_bash(*words)}
@@ -59,7 +73,7 @@ def test_the_answer_does_not_wait_for_torch(words: tuple[str, ...], offered: lis
     [
         (("compare", "fedpro"), ["fedprox", "fedproc", "fedproto", "fedprox-ft"]),
         (("compare", "fedavg", "fedhe"), ["fedheal"]),
-        (("compare", "--seeds", "0,1", "fedavg", "q"), ["q-ffl"]),
+        (("compare", "--seeds", "0,1", "fedavg", "q"), ["q-ffl", "quorum="]),
         (("tune", "ditt"), ["ditto"]),
         (("methods", "ditt"), ["ditto"]),
         (("check", "ditt"), ["ditto"]),
@@ -70,9 +84,38 @@ def test_the_answer_does_not_wait_for_torch(words: tuple[str, ...], offered: lis
         (("run", "rounds", "=", "3", "method", "=", "fedhe"), ["fedheal"]),
         (("run", "baseline", "=", "fedhe"), ["fedheal"]),
         (("run", "rounds", "=", "fedhe"), []),
-        # where nothing is offered the shell completes files: run folders, files of settings, data
-        (("report", "run"), []),
-        (("resume", ""), []),
+        # settings, by both of their names
+        (("run", "train.ro"), ["train.rounds="]),
+        (("run", "rounds", "=", "3", "ro"), ["rounds=", "root="]),
+        (("compare", "fedavg", "train.opt"), ["train.optimizer="]),
+        (("advise", "data.fit", "=", "s"), ["squeeze"]),
+        (("tune", "fedavg", "balance", "=", "t"), ["true"]),
+        (("compare", "fedavg", "optimizer", "=", "a"), ["adam", "adamw"]),
+        (("run", "model", "=", "une"), ["unet"]),
+        (("run", "data", "=", "gl"), ["glyphs"]),
+        (("run", "data.name", "=", "pac"), ["pacs"]),
+        (("run", "metric", "=", "hd"), ["hd95"]),
+        (("compare", "fedavg", "data.folder", "=", "fed"), []),
+        (("compare", "fedprox(mu", "=", "0"), []),
+        # other words
+        (("export", "run", "--to", "o"), ["onnx"]),
+        (("export", "run", "--which", "l"), ["last"]),
+        (("predict", "run", "--model", "b"), ["best"]),
+        (("advise", "--goal", "f"), ["fair"]),
+        (("tune", "--sampler", "t"), ["tpe"]),
+        (("tune", "--by", "w"), ["worst"]),
+        (("new", "m"), ["method", "model"]),
+        (("figure", "t"), ["t-sne"]),
+        (("figure", "l"), ["loss-surface", "list"]),
+        (("models", "res"), ["resnet-10", "resnet-18", "resnet-50"]),
+        (("bench", "--model", "ml"), ["mlp"]),
+        (("datasets", "pre"), ["prepare"]),
+        (("datasets", "prepare", "p"), ["pacs"]),
+        (("datasets", "check", "p"), []),
+        (("datasets", "--fit", "c"), ["crop"]),
+        (("settings", "tra"), [name for name in completing.settings() if name.startswith("tra")]),
+        # where nothing is offered the shell completes files: files of settings, data
+        (("report", "other/"), []),
         (("run", "-c", "fed"), []),
         (("run", "fed"), []),
     ],
@@ -81,14 +124,49 @@ def test_values_are_offered(words: tuple[str, ...], offered: list[str]) -> None:
     assert sorted(asked(**in_bash(*words))) == sorted(offered)
 
 
+def test_a_bare_tab_names_the_settings_of_a_run_and_the_methods_of_a_comparison() -> None:
+    assert asked(**in_bash("run", "")) == [f"{one['name']}=" for one in all_settings()]
+    assert asked(**in_bash("compare", "")) == completing.methods()
+
+
+def test_run_folders_are_offered_as_wholes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert asked(**in_bash("resume", "")) == []
+    for name in ("runs/one", "runs/grid/fedavg/street", "runs/one/baseline", "runs/of me", "runs/.old", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+        for file in ("run.json", "config.yaml"):
+            (tmp_path / name / file).touch()
+    (tmp_path / "runs" / "torn").mkdir()
+    both = ["runs/grid/fedavg/street", "runs/one"]
+    for words in (("resume", ""), ("report", "ru"), ("figure", "t-sne", "runs/"), ("export", ""), ("predict", "")):
+        assert asked(**in_bash(*words)) == both
+    assert asked(**in_bash("resume", "runs/o")) == ["runs/one"]
+    assert asked(**in_bash("resume", "else")) == []
+
+
+def test_words_that_are_repeated_here_are_those_that_commands_know() -> None:
+    assert completing.formats() == list(FORMATS)
+    assert completing.goals() == ["all", *GOALS]
+    assert completing.kinds() == list(KINDS)
+    assert completing.which() == list(WHICH)
+    assert completing.samplers() == list(SAMPLERS)
+    assert completing.fits() == completing.values("data.fit")
+    assert completing.scores() == list(BY)
+
+
 def test_after_a_bare_method_all_of_them_are_offered() -> None:
     assert asked(**in_bash("run", "method", "=")) == completing.methods()
 
 
 def test_a_shell_that_does_not_break_words_gets_them_whole() -> None:
-    line = "fairsilo run rounds=3 method=fedhe"
     fish = {"_FAIRSILO_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    assert asked(**fish, _TYPER_COMPLETE_ARGS=line) == ["method=fedheal"]
+    for line, offered in (
+        ("fairsilo run rounds=3 method=fedhe", ["method=fedheal"]),
+        ("fairsilo compare fedavg model=une", ["model=unet"]),
+        ("fairsilo run train.optimizer=adamw data.fit=c", ["data.fit=crop"]),
+        ("fairsilo run rounds=3 train.roun", ["train.rounds="]),
+    ):
+        assert asked(**fish, _TYPER_COMPLETE_ARGS=line) == offered
 
 
 def test_the_script_leaves_the_rest_to_files() -> None:

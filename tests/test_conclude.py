@@ -19,7 +19,7 @@ from fairsilo.errors import StoppedError
 from fairsilo.fields import setting
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.parts.server_tuning import ServerTuning
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.saved import SavedRun
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def test_the_last_evaluation_and_the_saved_model_are_about_what_conclude_left(
     change = history.vector - plain.vector
     assert change[slot.place].abs().max() > 0.5
     assert torch.equal(torch.cat([change[: slot.start], change[slot.stop :]]).unique(), torch.zeros(1))
-    saved = RunFolder(tmp_path / "run").read_checkpoint()
+    saved = SavedRun(tmp_path / "run").read_checkpoint()
     assert saved is not None
     assert torch.equal(saved[1]["vector"], history.vector)
 

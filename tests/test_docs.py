@@ -21,7 +21,7 @@ from fairsilo.core.messages import SHOWN
 from fairsilo.data import datasets
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.text import method
-from fairsilo.models.registry import own_models
+from fairsilo.models.described import own_models
 from fairsilo.protocols import PROTOCOLS
 from fairsilo.tasks.augmentation import CHANGES, SETS
 
@@ -64,6 +64,20 @@ def test_links_of_pages_outside_the_site_lead_somewhere(page: str) -> None:
             there = (ROOT / page).parent.joinpath(path).read_text(encoding="utf-8")
             named = re.findall(r"^#+ (.*)$", there, re.MULTILINE)
             assert anchor in [re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in named], link
+
+
+def test_the_site_is_refused_with_a_link_that_leads_to_no_file(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")  # `make site` installs it
+    hooks = importlib.import_module("hooks")
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "index.html").write_text(
+        '<a href="tasks/a%20b.html#part"><a href="https://pytorch.org"><a href="#top">'
+    )
+    (tmp_path / "tasks" / "a b.html").write_text('<a href="../index.html"><img src="gone.svg"><a href="../tasks">')
+    assert hooks.dead_links(tmp_path) == ["tasks/a b.html -> ../tasks", "tasks/a b.html -> gone.svg"]
+    text = "[there](docs/notebooks), [here](docs/using.md#use)"
+    shown = hooks.moved(text, "README.md", Path(), lambda path: path.startswith("notebooks/"))
+    assert shown == "there (`docs/notebooks`), [here](using.md#use)"
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
@@ -269,16 +283,35 @@ def test_a_field_of_a_sentence_has_a_readable_name(expression: str, shown: str) 
     assert errors.word(ast.parse(expression, mode="eval").body) == shown
 
 
+def test_every_sentence_has_a_cure_and_stands_where_it_is_looked_for() -> None:
+    found = errors.sentences()
+    cures = [cure for rows in found.values() for cure in rows.values()]
+    assert not {"", "-", "do"} & set(cures)
+    assert sum(cure in errors.GENERAL.values() for cure in cures) <= 10, "say in docs/error_cures.py what helps"
+    assert set(errors.AREAS.values()) == set(errors.GENERAL)
+    said = [text for _, text in errors.texts()]
+    bare = [text for text in said if not errors.halves(text)[1]]
+    for pattern in errors.INSTEAD:
+        assert any(re.search(pattern, text) for text in said), f"no sentence fits {pattern!r}"
+    used = {next((one for one in errors.KNOWN if re.search(one, text)), None) for text in bare}
+    assert not (left := set(errors.KNOWN) - used), f"no sentence without a cure of its own fits {left}"
+    for place in errors.AREAS:
+        assert (errors.SOURCES / place).exists(), place
+    assert any("needs Triton" in one for one in found["Models"])
+    assert found["Runs"]["{path} cannot be read: {reason}"].startswith("look at the path")
+
+
 def test_a_sentence_is_told_from_what_to_do() -> None:
     assert errors.divided("{path} is odd; give another.", "Data") == ("{path} is odd", "give another")
-    assert errors.divided("unknown {name} (this; or that)", "Nowhere") == ("unknown {name} (this; or that)", "-")
-    assert errors.divided("size is {size}, but must lie above 1", "Data") == ("size is {size}", "must lie above 1")
+    assert errors.divided("it is odd (this; or that)", "Tuning")[0] == "it is odd (this; or that)"
+    assert errors.divided("size is {size}, but must lie above 1", "Data") == ("size is {size}", "it must lie above 1")
+    assert errors.divided("give one of them, or none", "Data")[1] == errors.AS_IT_SAYS
+    assert errors.divided("{key} is given twice; no more", "Data")[1] == "no more"  # its own words come first
     assert errors.divided("{file} is damaged: {reason}", "Data")[1].startswith("make it anew")
     assert errors.divided("it is odd", "Tuning") == ("it is odd", "see [tuning](tuning.md)")
 
 
 # ------------------------------------------------------------------------------------------------------------ examples
-# the example of CONTRIBUTING.md is a package, which tests/test_check.py writes and runs
 TUTORIALS = sorted(f"docs/tutorials/{path.name}" for path in (ROOT / "docs" / "tutorials").glob("*.md"))
 PAGES = ("README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")), *TUTORIALS)
 TOGETHER = ("docs/tutorials/deployment.md",)  # blocks that build on one another: tests/deploy/test_tutorial.py

@@ -80,6 +80,15 @@ CASES: list[tuple[str, dict[str, Any], list[str], str, dict[str, Any], list[str]
     ("engine.keep_features=false", {}, ["model=resnet-10"], "no pretrained backbone", {}, ["model=mine:network"]),
     ("engine.lanes=2", {}, [], "only the engine lanes has them", {}, ["engine.device=cuda"]),
     ("engine.deterministic=true", {}, [], "the same numbers every time", {}, ["engine.device=cuda"]),
+    ("engine.recurrence=layers", {}, [], "is for GPUs", {}, ["engine.device=cuda"]),
+    (
+        "engine.recurrence=layers",
+        {},
+        ["engine.device=cuda", "engine.precision=bfloat16"],
+        "for float32 and tf32",
+        {},
+        ["engine.device=cuda", "engine.precision=tf32"],
+    ),
     ("engine.onednn=false", {}, ["engine.device=cuda"], "is for CPUs", {}, []),
     ("engine.convolutions=matrices", {}, ["engine.device=cuda"], "is for CPUs", {}, []),
 ]
@@ -152,6 +161,7 @@ def test_shares_are_settled_where_every_training_domain_names_its_samples(
     assert federate(found).settled == settled
 
 
+@pytest.mark.slow
 def test_glyphs_refuse_shares_before_anything_is_written(tmp_path: Path) -> None:
     for setting in ({"test": 0.9}, {"validation": 0}):
         with pytest.raises(FairsiloError, match="has no effect here: the data name their own"):

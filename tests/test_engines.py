@@ -25,7 +25,7 @@ from fairsilo.engine.host import Blueprint
 from fairsilo.engine.processes import Pool, Processes
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.saved import SavedRun
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,7 @@ def test_a_diverging_silo_is_caught_at_home(people: Federation) -> None:
     assert "no longer finite" in reply.answer.detail
 
 
+@pytest.mark.slow
 def test_another_model_on_the_server_than_at_the_silos(people: Federation, pool: Pool, tmp_path: Path) -> None:
     """The core can hold a method shaped like FedAG: own server model, per-silo messages, training on the server."""
     plain = TrainSettings(rounds=5, epochs=1, batch_size=8, lr=0.1)
@@ -158,10 +159,10 @@ def test_bytes_and_exchanges_are_counted(people: Federation) -> None:
 
 def test_personal_models_are_saved_by_tensor_name(people: Federation, tmp_path: Path) -> None:
     _, loop = tiny.run("ditto", people, folder=tmp_path)
-    saved = RunFolder(tmp_path).read_model(("personal", "last", "a"))
+    saved = SavedRun(tmp_path).read_model(("personal", "last", "a"))
     kept = loop.engine.memory["a"]["personal-model"]["model"]
     assert torch.equal(saved["head.weight"], loop.blueprint.flat().layout.views(kept)["head.weight"])
-    shared = RunFolder(tmp_path).read_model(("global",))
+    shared = SavedRun(tmp_path).read_model(("global",))
     assert torch.equal(shared["head.weight"], loop.server.layout.views(loop.server.vector)["head.weight"])
 
 

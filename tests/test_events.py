@@ -181,7 +181,7 @@ def test_a_comparison_says_which_of_its_runs_begins(people: Federation, tmp_path
     assert heard == [(name, f"u held out, seed {seed}") for name in ("fedavg", "local") for seed in (0, 1)]
     told: list[Event] = []
     fairsilo.run(federation=people, method="fedavg", out=tmp_path / "one", listener=told.append, **SMALL)
-    assert [event.where for event in told if event.kind == "method"] == [""]
+    assert [event.where for event in told if event.kind == "method"] == ["u held out, seed 0"]
 
 
 def test_a_method_for_no_event_is_refused_with_the_name_that_is_meant() -> None:

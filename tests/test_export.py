@@ -575,6 +575,7 @@ def test_an_estimator_refuses_what_it_cannot_do(run: Path, images: Tensor) -> No
         trained.estimator("a", "worst")
 
 
+@pytest.mark.slow
 def test_scikit_learn_is_imported_with_the_first_estimator(run: Path) -> None:
     code = (
         "import sys, fairsilo; trained = fairsilo.load(sys.argv[1]); before = 'sklearn' in sys.modules; "

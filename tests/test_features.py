@@ -107,6 +107,7 @@ def test_prompts_are_not_read_again_every_round(
     assert counts == [1, 0]
 
 
+@pytest.mark.slow
 def test_the_servers_clip_sees_test_images_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """FedAG's CLIP is the server's: what it makes of test images is kept, with the same numbers."""
     seen: list[int] = []

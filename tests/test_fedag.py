@@ -55,9 +55,10 @@ from fairsilo.methods.parts.two_heads import TwoHeads
 from fairsilo.models.clip_networks import AdapterBank
 from fairsilo.models.registry import build
 from fairsilo.report.synthetic import synthetic
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.pictures import read_sheet
+from fairsilo.runs.saved import SavedRun
 from fairsilo.runs.setup import federation_of, server_data_of
-from fairsilo.runs.sheets import read_sheet, write_sheet
+from fairsilo.runs.sheets import write_sheet
 from test_cli import call
 from tiny_backbones import write_clip
 
@@ -114,7 +115,7 @@ def loop_of(
     engine: Callable[[Blueprint, Federation], Engine] = Sequential,
 ) -> Loop:
     plan = tiny.plan(how, training, classes=silos.classes)
-    run_folder = RunFolder(folder) if folder else None
+    run_folder = SavedRun(folder) if folder else None
     if run_folder:
         run_folder.create()
     here = engine(plan, silos)
@@ -243,6 +244,7 @@ def test_momentum_start_by_hand(clip: str, silos: Federation) -> None:
     torch.testing.assert_close(silo.change(), expected - sent)
 
 
+@pytest.mark.slow
 def test_a_silo_goes_on_from_its_own_model_unless_gamma_is_zero(
     clip: str, silos: Federation, made: dict[str, Split]
 ) -> None:
@@ -749,6 +751,7 @@ def few(people: Federation, count: int = 12) -> Federation:
     )
 
 
+@pytest.mark.slow
 def test_a_diffusion_model_is_asked_by_the_paper_s_templates(
     tmp_path: Path, digits: Federation, asked: list[str]
 ) -> None:
@@ -992,6 +995,7 @@ def test_what_server_and_generator_cannot_use_is_refused_before_anything_is_writ
     assert draws == []  # nothing was asked of the model
 
 
+@pytest.mark.slow
 def test_what_a_diffusion_model_made_is_kept_and_read_again_at_a_resume(
     tmp_path: Path, animals: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1022,6 +1026,7 @@ def test_what_a_diffusion_model_made_is_kept_and_read_again_at_a_resume(
         make_synthetic(TINY, people.roster, 0.7, 0.0, 0, folder)
 
 
+@pytest.mark.slow
 def test_the_cells_of_a_comparison_share_what_a_diffusion_model_made(
     tmp_path: Path, animals: Path, draws: list[str]
 ) -> None:

@@ -39,7 +39,7 @@ from fairsilo.methods.representations import Known, centres_of, clustering_accur
 from fairsilo.methods.text import method
 from fairsilo.models.backbones import VitNetwork
 from fairsilo.models.vit_networks import GroupedVit
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.saved import SavedRun
 from tiny_backbones import write_vit
 
 FEDGCR = Method((GroupPrompts(), Clustering(clusters=2), GroupWeights()), "fedgcr")
@@ -93,7 +93,7 @@ def run(
     **training: Any,
 ) -> tuple[History, Loop]:
     blueprint = plan(how, vit, **training)
-    run_folder = RunFolder(folder) if folder else None
+    run_folder = SavedRun(folder) if folder else None
     if run_folder:
         run_folder.create()
     engine = Sequential(blueprint, people, strict=True, folder=folder)

@@ -25,8 +25,10 @@ from fairsilo.analysis.diagnostics.loss_surface import LossSurface, SurfaceModel
 from fairsilo.analysis.diagnostics.update_consistency import update_consistency
 from fairsilo.errors import FairsiloError
 from fairsilo.report.figures import loss_surface
+from fairsilo.report.figures.captions import CAPTIONS
 from fairsilo.report.figures.drawing import palette
-from fairsilo.report.figures.files import figures_in, figures_of, write_figure
+from fairsilo.report.figures.drawn import figures_in
+from fairsilo.report.figures.files import figures_of, write_figure
 from fairsilo.report.figures.registry import FIGURES
 from test_diagnostics import NAMES, Fake, cloud, vector
 
@@ -67,6 +69,10 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Path]]:
     return {name: draw(name, folder) for name in reversed(FIGURES)}
 
 
+def test_every_figure_has_a_caption_in_the_same_order() -> None:
+    assert list(CAPTIONS) == list(FIGURES)
+
+
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_has_its_four_files(name: str, drawn: dict[str, list[Path]]) -> None:
     numbers, drawing, image, about = paths = drawn[name]
@@ -80,8 +86,8 @@ def test_every_figure_has_its_four_files(name: str, drawn: dict[str, list[Path]]
     assert rows == [{key: "" if value is None else str(value) for key, value in row.items()} for row in computed]
     assert ElementTree.fromstring(drawing.read_text(encoding="utf-8")).tag == "{http://www.w3.org/2000/svg}svg"
     assert json.loads(about.read_text(encoding="utf-8")) == {
-        "title": FIGURES[name].title,
-        "about": FIGURES[name].about,
+        "title": CAPTIONS[name].title,
+        "about": CAPTIONS[name].about,
         "numbers": result.numbers(),
     }
     with Image.open(image) as picture:
@@ -126,9 +132,7 @@ def test_figures_of_a_folder_stand_in_one_page(drawn: dict[str, list[Path]], tmp
     (tmp_path / "undrawn.json").write_text('{"title": "", "about": ""}', encoding="utf-8")
     found = figures_in(tmp_path)
     assert [item.name for item in found] == names
-    assert [(item.title, item.about) for item in found] == [
-        (FIGURES[name].title, FIGURES[name].about) for name in names
-    ]
+    assert [(item.title, item.about) for item in found] == [CAPTIONS[name] for name in names]
     seen: set[str] = set()
     for item in found:
         assert item.svg.startswith("<svg ")

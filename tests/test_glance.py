@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ElementTree
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,10 @@ from fairsilo.analysis.paired import (
     paired_cells,
     together,
 )
+from fairsilo.report import charts
 from fairsilo.report.comparison_page import page
-from fairsilo.report.glance import glance, sentence, surely
+from fairsilo.report.forest import Effect, forest_chart, sure_key
+from fairsilo.report.glance import glance, sentence, surely, trades
 from fairsilo.report.units import shown_in
 from test_comparison import fabricated
 
@@ -162,7 +166,10 @@ def test_words_know_metrics_of_which_less_is_better() -> None:
 
 def test_a_terminal_is_told_what_is_sure() -> None:
     noise = {"a": (0.2, 0.21, 0.2), "b": (0.19, 0.2, 0.2)}
-    assert surely(comparison(cells(noise), "new")) == ["new generalises better than fedavg by 20.0 ± 1.2 points: sure"]
+    assert surely(comparison(cells(noise), "new")) == [
+        "new generalises better than fedavg by 20.0 ± 1.2 points: sure",
+        "sure is corrected for all 3 comparisons; an interval (± 95 %) is of one alone",
+    ]
     (told,) = surely(comparison(cells({"a": (0.2, -0.2, 0.1)}), "new"))
     assert told == "nothing differs from fedavg for sure (3 comparisons, corrected for their number)"
     same = comparison(cells({"a": (0.2, 0.2, 0.2)}), "new")  # nothing to tell chance by
@@ -179,6 +186,7 @@ def test_the_page_opens_with_a_picture_for_each_answer() -> None:
         "Personalise",
         "Fair",
         "Outside and at home. 3 points",
+        "At home and how even. 3 points",
     ]
     assert opening.rpartition("<details>")[2].count("<li>") == 6
     assert "corrected for all 6 comparisons" in opening
@@ -195,6 +203,152 @@ def test_what_is_sure_stands_above_the_pictures_and_all_is_told_below() -> None:
     assert "Nothing differs from fedavg for sure." in plain
     assert "No difference has an interval" in single
     assert "one seed, which may be chance" in single
+
+
+LONG = ["fedprox(mu=0.1) | fedheal", "fedprox(mu=0.01) | fedheal"]
+
+
+def drawn(chart: str) -> dict[str, list[tuple[str, str]]]:
+    """The kind of a text or a dot -> each with its words, or its height."""
+    root = ElementTree.fromstring(chart)
+    found: dict[str, list[tuple[str, str]]] = {}
+    for one in root.iter():
+        found.setdefault(str(one.get("class")), []).append((str(one.text), str(one.get("y") or one.get("cy"))))
+    return found
+
+
+def test_names_in_a_forest_are_whole_above_their_rows_where_long() -> None:
+    wide = f"fedprox(mu=0.01) | {'fedheal(tau=0.4, beta=0.2) | ' * 2}afl"
+    found = drawn(forest_chart([Effect(name, 1.0, 0.5) for name in (*LONG, wide)], title="t", x_label="points"))
+    assert "name" not in found
+    lines = [words for words, _ in found["name above"]]
+    assert lines[:2] == LONG
+    assert " ".join(lines[2:]) == wide
+    assert max(map(len, lines)) <= 52
+    names = [float(y) for _, y in found["name above"]]
+    dots = [float(y) for _, y in found["dot"]]
+    assert names[0] < dots[0] < names[1] < dots[1] < names[2] < names[-1] < dots[2]
+    assert dots[0] - names[0] + 5 < names[1] - dots[0]  # a name is clearly nearer to its own row
+    short = drawn(forest_chart([Effect("faa", 1.0), Effect("ga", 2.0)], title="t", x_label="points"))
+    assert [words for words, _ in short["name"]] == ["faa", "ga"]
+    assert "name above" not in short
+
+
+def test_a_full_dot_is_sure_and_a_hollow_one_is_not() -> None:
+    effects = [Effect("a", 2.0, 1.0, sure=True), Effect("b", 1.0, 0.5, sure=False)]
+    chart = forest_chart(effects, title="t", x_label="points")
+    rows = ElementTree.fromstring(chart).findall("g[@class='s1']")
+    assert [row.findtext("title") for row in rows] == ["a: +2.0 ± 1.0, sure", "b: +1.0 ± 0.5, may be chance"]
+    assert [[dot.get("class") for dot in row.findall("circle")] for row in rows] == [["dot"], ["dot hollow"]]
+    assert chart.csv == "name,points,margin (95 %),sure\na,2,1,yes\nb,1,0.5,no\n"
+    style = files("fairsilo.report").joinpath("page.css").read_text(encoding="utf-8")
+    assert "svg .dot.hollow { fill: var(--card); stroke: var(--own);" in style
+    assert "hollow" not in forest_chart([Effect("a", 2.0, 1.0)], title="t", x_label="points")  # nobody judged
+    some, none = sure_key(6), sure_key(0)
+    assert re.findall("<span>(.*?)</span>", some) == ["sure, corrected for all 6 comparisons", "may be chance"]
+    assert re.findall('circle class="(.*?)"', some) == ["dot", "dot hollow"]
+    assert re.findall("<span>(.*?)</span>", none) == ["may be chance"]
+
+
+def test_dots_of_a_comparison_are_full_where_it_is_sure_and_the_key_stands_below() -> None:
+    with shown_in("accuracy"):
+        opening = glance(comparison(cells({"a": (0.2, 0.21, 0.2), "b": (0.19, 0.2, 0.2)}), "new"))
+    pictures, below = re.split('<ul class="legend"><li class="s1"><svg[^>]*><path class="line"', opening, maxsplit=1)
+    dots = re.findall('<circle class="(dot[^"]*)"[^>]*r="4"/></g>', pictures)
+    assert dots == ["dot", "dot hollow", "dot hollow"]
+    assert "each of a single comparison" in below.partition("</p>")[0]
+
+
+def test_points_have_no_line_in_their_key() -> None:
+    series = charts.emphasised({f"m{n}": [(float(n), float(n))] for n in range(12)})
+    points, lines = charts.legend(series, points=True), charts.legend(series)
+    assert 'class="line' not in points
+    assert points.count('class="dot"') == 7
+    assert "6 others in between" in points
+    triangle = charts.marker(0, 13, 6)
+    assert triangle in points.rpartition("<li")[2]
+    assert 'class="line' in lines.rpartition("<li")[2]
+
+
+def test_points_without_a_name_in_the_key_have_no_cross() -> None:
+    series = [charts.Series("a", [(1.0, 2.0)], 1), charts.Series("b", [(2.0, 3.0)], 0)]
+    chart = charts.scatter_chart(series, title="t", x_label="x", y_label="y", reach={"a": (9.0, 1.0), "b": (90.0, 1.0)})
+    root = ElementTree.fromstring(chart)
+    assert [group.get("class") for group in root.findall("g") if "reach" in str(ElementTree.tostring(group))] == ["s1"]
+    ticks = [float(one.text.replace("−", "-")) for one in root.findall("text[@class='tick']") if one.text]
+    assert max(ticks) == 10  # as far as the cross of a reaches, and not that of b
+    assert chart.csv == "name,x,y,margin of x,margin of y\na,1,2,9,1\nb,2,3,90,1\n"
+
+
+def test_trades_are_paired_differences_with_their_intervals() -> None:
+    found = cells({"a": (0.1, 0.2, 0.3)})
+    for one in found[1::2]:
+        one["summary"]["personalisation"]["mean"] -= 0.05
+    with shown_in("accuracy"):
+        outside, even = trades(comparison(found, "new"))
+    with shown_in("mae", False):
+        other = trades(comparison(found, "new"))[0]
+    titles = re.findall(r"<g><title>(.*?)</title>", outside)
+    assert titles == ["fedavg: 0, 0.0", "new: -5, 20.0"]
+    assert 'class="line' not in outside.partition('<ul class="legend">')[2]
+    assert re.findall(r'class="grid zero" d="M[\d.]+ [\d.]+([HV])', outside) == ["H", "V"]
+    (cross,) = re.findall(r'<path class="reach" d="M([\d.]+) [\d.]+H([\d.]+)M[\d.]+ ([\d.]+)V([\d.]+)"', outside)
+    left, right, low, high = map(float, cross)
+    assert left == right  # always the same at home
+    zero = float(re.findall(r'grid zero" d="M[\d.]+ ([\d.]+)H', outside)[0])
+    # the mean is 20, and its margin Student's t of two degrees (4.303) times 10 / sqrt(3): 24.8
+    assert (low - zero) / (zero - high) == pytest.approx((24.8 - 20) / (24.8 + 20), abs=0.02)
+    assert "Better is right and up." in outside
+    assert "Better is right and down." in even
+    assert "Better is left and down." in other
+    with shown_in("accuracy"):
+        single = trades(comparison(cells({"a": (0.2,)}), "new"))[0]
+    assert 'class="reach"' not in single
+    assert "One seed, so that nothing shows the spread." in single
+
+
+def test_a_method_without_a_comparable_spread_is_named_below_the_picture() -> None:
+    found = cells(NOISE) + [one for one in cells(NOISE, "other") if one["method"] == "other"]
+    for one in found:
+        one["summary"]["fairness"]["global"]["at_chance"] = one["method"] == "other"
+    with shown_in("accuracy"):
+        outside, even = trades(comparison(found, "other", "new"))
+    assert "Without a comparable spread: other." in even
+    assert "Without" not in outside
+    # and the others keep their colours
+    colours = [re.findall(r'<li class="s(\d)">.*?<span[^>]*>(.*?)</span>', one) for one in (outside, even)]
+    assert colours == [[("1", "fedavg"), ("2", "other"), ("3", "new")], [("1", "fedavg"), ("3", "new")]]
+
+
+def own_and_global() -> dict[str, Any]:
+    """Of which the second method is about silos' own models, which are more even."""
+    found = cells({"a": (0.2, 0.21, 0.2), "b": (0.19, 0.2, 0.2)}, "ditto")
+    for number, one in enumerate(found[1::2]):
+        own = dict(one["summary"]["fairness"]["global"], std_silos=0.05 + 0.001 * (number % 3))
+        one["summary"] |= {"about": "personal"}
+        one["summary"]["fairness"]["personal"] = own
+    return comparison(found, "ditto")
+
+
+def test_sentences_and_pictures_say_whose_models_are_compared() -> None:
+    content = own_and_global()
+    told = surely(content)
+    assert told[0].startswith("ditto generalises better than fedavg by")
+    assert told[1] == "ditto (own models) is more even than fedavg (global model) by 4.9 ± 0.2 points: sure"
+    with shown_in("accuracy"):
+        opening = glance(content)
+    labels = re.findall(r'<svg [^>]*aria-label="([^"]*)"', opening)
+    assert "ditto (own models)" in labels[2]
+    assert "minus fedavg (global model)" in labels[2]
+    assert "own models)" not in labels[0] + labels[1]
+    assert "ditto (own models)" in opening.rpartition("<figure>")[2].partition("</figure>")[0]
+    assert "fedavg (global model), which is at zero" in opening
+    both = own_and_global()
+    for one in both["cells"]:
+        one["summary"]["fairness"]["personal"] = {**one["summary"]["fairness"]["global"], "std_silos": 0.1}
+        one["summary"]["about"] = "personal"
+    with shown_in("accuracy"):
+        assert "ditto (own models) is as even as fedavg (own models)" in glance(both)
 
 
 def test_one_method_has_nothing_to_be_compared_with() -> None:

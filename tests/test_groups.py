@@ -22,7 +22,8 @@ from fairsilo.analysis.groups import KINDS, by_group
 from fairsilo.cli import app
 from fairsilo.config import experiment
 from fairsilo.core.attachments import bytes_of, expected, grouped
-from fairsilo.core.groups import MINIMUM, Grouped, asked_of, asking, keys, labels_of, told
+from fairsilo.core.disclosure import MINIMUM, told
+from fairsilo.core.groups import Grouped, asked_of, asking, keys, labels_of
 from fairsilo.core.messages import Exchange, Message, Reply
 from fairsilo.core.roster import Member, Roster
 from fairsilo.core.samples import SiloData, Split

@@ -17,13 +17,14 @@ import pytest
 import yaml
 from filelock import FileLock
 
-from fairsilo.core.files import numbered
+from fairsilo.core.disk import numbered
 from fairsilo.errors import FairsiloError
 from fairsilo.report.tables import age
 from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.inventory import kept, prunable, prune, runs_under
 from fairsilo.runs.lock import LOCK, in_use, locked
 from fairsilo.runs.packing import pack, unpack
+from fairsilo.runs.saved import SavedRun
 from test_cli import FAST, call, here, packed  # noqa: F401 - fixtures
 
 
@@ -353,7 +354,12 @@ def test_wrong_things_to_pack_and_unpack_get_a_sentence(tmp_path: Path) -> None:
     run = made(tmp_path / "a", "running")
     with FileLock(run / LOCK), pytest.raises(FairsiloError, match="still running"):
         pack(run, tmp_path / "x.zip")
+    pack(run, tmp_path / "a.zip")
+    with pytest.raises(FairsiloError, match=r"a\.zip is there already and holds something else"):
+        pack(made(tmp_path / "b"), tmp_path / "a.zip")
     (tmp_path / "bad.zip").write_bytes(b"no zip")
+    with pytest.raises(FairsiloError, match=r"bad\.zip is there already"):
+        pack(run, tmp_path / "bad.zip")
     with pytest.raises(FairsiloError, match=r"bad\.zip is damaged"):
         unpack(tmp_path / "bad.zip")
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
@@ -379,6 +385,35 @@ def test_an_age_is_told_roughly(seconds: float, said: str) -> None:
     assert age(seconds) == said
 
 
+def answers(folder: Path, outside: float | None, own: float, spread: float, guessed: bool = False) -> None:
+    """A summary as far as an inventory looks at it; the spread is around the second number."""
+    even = {"std_silos": spread, "mean": own, "at_chance": guessed}
+    found = {"metric": "accuracy", "share": True, "about": "global", "fairness": {"global": even, "personal": {}}}
+    found |= {"generalisation": {"mean": outside, "at_chance": None}, "personalisation": {"mean": own}}
+    (folder / "summary.json").write_text(json.dumps(found))
+
+
+def test_a_spread_is_listed_with_its_mean_and_guessing_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fairsilo.cli.output.console.width", 160)
+    answers(made(tmp_path / "runs" / "good"), 0.8, 0.836, 0.046)
+    made(tmp_path / "runs" / "early")
+    said = call(capsys, "runs")[1]
+    assert "80.0 / 83.6 / 4.6 (83.6)" in said
+    assert "≈" not in said
+    answers(made(tmp_path / "runs" / "guesses"), None, 0.1, 0.0, guessed=True)
+    said = " ".join(call(capsys, "runs")[1].split())
+    assert " - / 10.0 / 0.0 (10.0) ≈ " in said
+    assert "≈ chance: no better than always naming the most frequent class" in said
+    good, early, guesses = (
+        next(one for one in runs_under(tmp_path) if one.folder.name == name) for name in ("good", "early", "guesses")
+    )
+    assert (good.at_chance, early.at_chance) == (dict.fromkeys(good.at_chance, False), {})
+    assert guesses.as_dict()["at_chance"] == {"generalisation": False, "personalisation": False, "fairness": True}
+
+
 def test_a_real_run_is_listed_pruned_and_opened_elsewhere(here: Path, packed: Path, capsys: Any) -> None:  # noqa: F811
     given = (f"data.packed={packed}", "model=my_net:make", *FAST, "rounds=3", "held_out=stamp")
     assert call(capsys, "run", "method=scaffold", *given, "--out", "runs/one", "--json")[0] == 0
@@ -392,7 +427,7 @@ def test_a_real_run_is_listed_pruned_and_opened_elsewhere(here: Path, packed: Pa
     assert "would delete" in call(capsys, "runs", "prune", "--dry-run")[1]
     assert "deleted" in call(capsys, "runs", "prune", "--yes")[1]
     assert "nothing to delete" in call(capsys, "runs", "prune", "--yes")[1]
-    saved = RunFolder(here / "runs" / "one").read_checkpoint()
+    saved = SavedRun(here / "runs" / "one").read_checkpoint()
     assert saved is not None
     assert saved[0] == 3
     before = call(capsys, "report", "runs/one")[1].rpartition("report:")[0]

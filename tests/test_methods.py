@@ -251,6 +251,7 @@ def test_without_may_be_chained_and_a_setting_given_once() -> None:
         method("fedprox(mu=nan)")
 
 
+@pytest.mark.slow
 def test_a_part_of_a_script_is_run_as_it_is(tmp_path: Path) -> None:
     """It has no name elsewhere, so that it is given again to resume and load; that is no reason to refuse it."""
     script = tmp_path / "mine.py"

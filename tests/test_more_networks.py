@@ -17,10 +17,13 @@ from fairsilo.core.vectors import FlatModel, Layout
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
 from fairsilo.laws.tiny import looped
-from fairsilo.models import registry
+from fairsilo.models import described
 from fairsilo.models.backbones import backbone_network
+from fairsilo.models.described import OWN
 from fairsilo.models.efficientnets import SamePadding
+from fairsilo.models.norms import NORMS
 from fairsilo.models.registry import NETWORKS, build
+from fairsilo.models.settings import UNetSettings
 from fairsilo.runs.replayed import Replayed
 from other_tasks import GROUNDS
 
@@ -95,13 +98,18 @@ def test_a_network_as_a_vector_answers_as_itself(text: str) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- sizes
+def test_every_network_is_described() -> None:
+    assert list(OWN) == list(NETWORKS)
+    assert UNetSettings.__dataclass_fields__["norm"].metadata["choices"] == tuple(NORMS)
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_table_says_how_many_parameters_there_are(name: str) -> None:
-    entry = NETWORKS[name]
+    description = OWN[name].description
     given = {"weights": "random"} if name == "efficientnet-lite0" else {}
     with torch.device("meta"):
-        module = entry.maker(name, given)(entry.description.classes, 3)
-    assert sum(one.numel() for one in module.parameters()) == entry.description.parameters
+        module = NETWORKS[name](description.classes, 3, **given)
+    assert sum(one.numel() for one in module.parameters()) == description.parameters
 
 
 @pytest.mark.parametrize(
@@ -116,13 +124,13 @@ def test_the_table_says_how_many_parameters_there_are(name: str) -> None:
     ],
 )
 def test_with_the_classes_of_imagenet_they_are_as_large_as_published(name: str, known: int, width: int) -> None:
-    assert NETWORKS[name].description.parameters + (1000 - 10) * (width + 1) == known
+    assert OWN[name].description.parameters + (1000 - 10) * (width + 1) == known
 
 
 def test_shipped_backbones_are_as_large_as_the_table_says() -> None:
     for name in ("tiny-clip", "tiny-vit"):
         count = sum(one.numel() for one in build(name, 10, 3, 0).parameters())
-        assert registry.own_models()[name]["parameters"] == count
+        assert described.own_models()[name]["parameters"] == count
 
 
 def test_the_resnets_halve_an_image_five_times() -> None:
@@ -158,7 +166,7 @@ def test_a_vision_transformer_refuses_other_sizes() -> None:
         ("unet(norms=batch)", "'norms' is no setting of the model unet; did you mean 'norm'?"),
         ("resnet-18(depth=3)", "'depth' is no setting of the model resnet-18; it has none"),
         ("unet(group)", "'group' in 'unet(group)' is no setting; write key=value"),
-        ("unet(norm=no, norm=no)", "norm is given twice in 'unet(norm=no, norm=no)'"),
+        ("unet(norm=no, norm=no)", "norm is given twice in 'unet(norm=no, norm=no)'; give it once"),
         ("efficientnet-lite0(bn_momentum=2)", "efficientnet-lite0.bn_momentum is 2.0; it must be 0 to 1"),
     ],
 )
@@ -259,9 +267,9 @@ def test_padding_as_tensorflow_pads(size: int, kernel: int, stride: int, before:
 # ---------------------------------------------------------------------------------------------------------------- text
 def test_settings_reach_a_function_of_the_users() -> None:
     assert build("test_more_networks:own(width=5)", 2, 3, 0).weight.shape == (2, 5)
-    assert registry.names_code("test_more_networks:own(width=5)")
-    assert not registry.names_code("unet(norm=group)")
-    assert not registry.names_code("resnet:./folder(1)")
+    assert described.names_code("test_more_networks:own(width=5)")
+    assert not described.names_code("unet(norm=group)")
+    assert not described.names_code("resnet:./folder(1)")
 
 
 def own(classes: int, channels: int, width: int = 1) -> nn.Module:
@@ -283,7 +291,7 @@ def own(classes: int, channels: int, width: int = 1) -> nn.Module:
     ],
 )
 def test_random_weights_are_said_where_pretrained_ones_are_usual(text: str, said: str) -> None:
-    assert registry.start_of(text) == said
+    assert described.start_of(text) == said
 
 
 def test_a_run_says_that_its_weights_are_random(tmp_path: Path) -> None:
@@ -304,10 +312,10 @@ def test_a_run_says_that_its_weights_are_random(tmp_path: Path) -> None:
 
 
 def test_about_knows_names_with_settings_and_kinds_of_backbones() -> None:
-    assert registry.about("unet(norm=no)")["name"] == "unet"
-    assert registry.about("vit:some/where")["name"] == "vit:PATH"
+    assert described.about("unet(norm=no)")["name"] == "unet"
+    assert described.about("vit:some/where")["name"] == "vit:PATH"
     with pytest.raises(FairsiloError, match="unknown model 'unett'; did you mean 'unet'"):
-        registry.about("unett")
+        described.about("unett")
 
 
 # ---------------------------------------------------------------------------------------------------------- pretrained

@@ -81,6 +81,7 @@ def sentence(call: Callable[[], object]) -> str:
 
 
 # --------------------------------------------------------------------------------------------------- what is written
+@pytest.mark.slow
 def test_the_packages_pass_their_own_tests(packages: Path) -> None:
     """All but the laws, of which the next test tries some, and a slow one all."""
     done = own_tests(packages, packages / "site", *NAMES, "-k", "not laws")
@@ -252,6 +253,7 @@ def test_the_command_prints_the_files_and_what_comes_next(tmp_path: Path) -> Non
     assert test == ["python", "-m", "pytest", str(tmp_path / "a b")]
 
 
+@pytest.mark.slow
 def test_the_command_as_json_and_its_exit_code_where_it_refuses(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["new", "dataset", "own-scans", "--out", str(tmp_path / "a"), "--json"])
     told = json.loads(done.output)

@@ -182,6 +182,7 @@ def test_a_full_disk_ends_in_a_sentence_that_says_how_to_go_on(here: Path, packe
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_interrupt_names_the_folder_and_prints_no_traceback(here: Path, packed: Path) -> None:  # noqa: F811
     """Ctrl-C reaches every process of the terminal's group, the workers too."""
     engine = ["engine.name=processes", "engine.workers=2", "rounds=10000", "epochs=1", "batch_size=8"]

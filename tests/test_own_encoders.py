@@ -15,7 +15,7 @@ import tiny
 from fairsilo.api import run
 from fairsilo.config import experiment
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.text import references
+from fairsilo.methods.pieces import references
 from fairsilo.models.backbones import Backbone, ClipNetwork, similarities
 from fairsilo.models.own_encoders import ImageTextNetwork
 from fairsilo.models.registry import build
@@ -108,6 +108,7 @@ def test_nothing_of_the_encoders_is_trained_or_sent() -> None:
 GLYPHS = {"name": "glyphs", "synthetic": "glyphs", "share": "40", "held_out": "scan"}
 
 
+@pytest.mark.slow
 def test_fedag_takes_them_as_its_servers_clip(tmp_path: Path) -> None:
     backbone = "test_own_encoders:any_size_clip"
     found = run(

@@ -18,10 +18,12 @@ import tiny
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.errors import FairsiloError
 from fairsilo.report import classes
-from fairsilo.report.examples import COLOURS, edges, picture
+from fairsilo.report.examples import COLOURS
+from fairsilo.report.outlines import edges, picture
 from fairsilo.report.page import write_report
-from fairsilo.runs.examples import SIDE, SILOS, Example, _chosen, answers, dices, read_examples
+from fairsilo.runs.examples import SIDE, SILOS, _chosen, answers, dices
 from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.pictures import Example, read_examples
 from fairsilo.runs.trained import Trained
 from other_tasks import GROUNDS
 from test_report_page import check_well_formed, make, part, read, words
@@ -265,7 +267,9 @@ def test_a_picture_has_three_colours_of_outlines() -> None:
     truth, said = torch.zeros(2, 64, 64).unbind()
     truth[8:40, 8:40], said[8:40, 24:56] = 1, 1
     image = torch.full((1, 64, 64), 60, dtype=torch.uint8)
-    drawn = np.asarray(Image.open(io.BytesIO(picture(Example("best", 0.5, image, truth, said)))).convert("RGB"))
+    drawn = np.asarray(
+        Image.open(io.BytesIO(picture(Example("best", 0.5, image, truth, said), COLOURS))).convert("RGB")
+    )
     assert drawn.shape == (320, 320, 3)
     for key, (row, column) in {"truth": (24, 8), "said": (24, 56), "both": (8, 32)}.items():
         near = drawn[5 * row - 1 : 5 * row + 1, 5 * column - 1 : 5 * column + 1].reshape(-1, 3)

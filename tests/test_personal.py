@@ -29,7 +29,7 @@ from fairsilo.methods.alignment import adversarial
 from fairsilo.methods.heads import is_head, shifted
 from fairsilo.methods.text import method
 from fairsilo.reproduction.tables import FOLDER
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.saved import SavedRun
 
 PLAIN = dataclasses.replace(tiny.TRAINING, momentum=0.0, weight_decay=0.0)
 
@@ -339,7 +339,7 @@ def test_the_adversary_learns_stays_private_and_starts_alike(people: Federation)
 def test_best_is_by_validation_and_last_is_last(people: Federation, tmp_path: Path) -> None:
     training = dataclasses.replace(tiny.TRAINING, rounds=6, lr=0.5)  # bumpy
     history, loop = tiny.run("fedavg", people, training, folder=tmp_path)
-    run_folder = RunFolder(tmp_path)
+    run_folder = SavedRun(tmp_path)
     for name in people.names:
         rows = [
             r for r in history.rows if r["silo"] == name and r["model"] == "personal" and r["split"] == "validation"
@@ -370,7 +370,7 @@ def test_without_validation_there_is_no_best(people: Federation, tmp_path: Path)
 
 def test_kept_local_models_add_up_to_the_mean(people: Federation, tmp_path: Path) -> None:
     plan = tiny.plan("fedavg")
-    run_folder = RunFolder(tmp_path)
+    run_folder = SavedRun(tmp_path)
     from fairsilo.config import EvaluateSettings
     from fairsilo.engine.loop import Loop
     from fairsilo.engine.sequential import Sequential

@@ -252,6 +252,7 @@ def test_what_goes_around_the_noise_is_refused(how: str, sentence: str) -> None:
         method(how)
 
 
+@pytest.mark.slow
 def test_what_only_looks_at_private_updates_composes() -> None:
     for how in ("dp-updates | fedheal", "dp-sgd | norm-bound", "feddyn | dp-updates", "dp-sgd | dp-updates"):
         history, _ = tiny.run(how, tiny.federation(), ONE)
@@ -291,6 +292,7 @@ def test_networks_with_groups_in_the_place_of_batches(name: str) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------- the report
+@pytest.mark.slow
 def test_epsilon_is_in_summary_page_and_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"train": {"rounds": 2, "epochs": 1, "batch_size": 8}, "engine": {"name": "sequential"}}
     people = tiny.federation()

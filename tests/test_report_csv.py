@@ -67,7 +67,8 @@ def test_of_a_run_with_its_baseline(tmp_path: Path) -> None:
     (drawn / "t-sne.json").write_text('{"title": "Features", "about": "Where."}', encoding="utf-8")
     (drawn / "t-sne.csv").write_text("x,y\n0.25,3\n", encoding="utf-8")
     found = numbers_beside(read(where))
-    assert len(found) == 12
+    assert len(found) == 13
+    assert {"weights-of-faa.csv", "weights-of-fedavg.csv"} <= set(found)
     assert found["features.csv"] == [{"x": "0.25", "y": "3"}]
 
     run = read_run(where)
@@ -86,10 +87,15 @@ def test_of_a_run_with_its_baseline(tmp_path: Path) -> None:
 
 
 def test_of_a_comparison() -> None:
-    assert len(numbers_beside(comparison_page(fabricated(("fedavg", "fedprox"), domains=("a", "b"))))) == 4
+    found = numbers_beside(comparison_page(fabricated(("fedavg", "fedprox"), domains=("a", "b"), seeds=(0, 1))))
+    assert len(found) == 5
+    assert [row["sure"] for row in found["fair.csv"]] == ["no"]
+    margins = [row["margin of held-out domain, difference in points"] for row in found["outside-and-at-home.csv"]]
+    assert (margins[0], float(margins[1]) > 0) == ("", True)
 
 
 @pytest.mark.usefixtures("early")
+@pytest.mark.slow
 def test_of_a_search(people: Federation, tmp_path: Path) -> None:
     tuned(tmp_path, people, trials=3)
     found = numbers_beside((tmp_path / "tuning.html").read_text(encoding="utf-8"))

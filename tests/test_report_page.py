@@ -29,6 +29,7 @@ from fairsilo.report import charts, page, sections
 from fairsilo.report.charts import Bar, Series
 from fairsilo.report.page import read_run, write_report
 from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.saved import SavedRun
 from fairsilo.tasks.classify import Classify
 
 SILOS = ("art", "clipart", "photo")
@@ -205,13 +206,26 @@ def test_difference_to_the_baseline_has_the_right_sign_and_word(tmp_path: Path) 
     assert "not equally far" not in content
     short = make(tmp_path / "short", rounds=4, status="stopped")
     make(short / "baseline", "fedavg")
-    assert "not equally far: round 4 against round 6 of the baseline" in read(short)
+    apart = read(short)
+    assert "not equally far, round 4 and round 6 of fedavg: their difference is not shown." in apart
+    assert 'class="difference' not in card(apart, "Generalisation") + card(apart, "Fairness")
     assert "One run, one seed (7)" in content
     assert "Not the same silos" not in content
     rounds = RunFolder(folder).rows("rounds")
     rounds[2] = {**rounds[2], "counted": ["nobody else"]}
     (folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rounds))
     assert "Not the same silos were counted in every round of the two: see Failures" in read(folder)
+
+
+def test_weights_are_shown_of_both_and_a_slow_start_is_no_usual_round(tmp_path: Path) -> None:
+    folder = make(tmp_path / "run")
+    make(folder / "baseline", "fedavg")
+    assert "Weights of fedavg" in read(folder)
+    rounds = RunFolder(folder).rows("rounds")
+    for number, record in enumerate(rounds):
+        record["seconds"] = 50.0 if number == 0 else 2.0
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in rounds))
+    assert f"A round took {charts.duration(2.0)} (median)" in read(folder)
 
 
 @pytest.mark.parametrize(("place", "word"), [(0, "less even"), (2, "more even")])
@@ -454,7 +468,7 @@ def test_the_rows_of_a_real_run(tmp_path: Path) -> None:
 
     federation = Federation("toy", ("x", "y"), (silo("a"), silo("b")), (silo("u"),))
     plan = Blueprint(method("faa(warmup=0)"), "small-cnn", Classify(2), 1, TrainSettings(rounds=2, epochs=1), 0)
-    run_folder = RunFolder(tmp_path / "run")
+    run_folder = SavedRun(tmp_path / "run")
     run_folder.create()
     history = Loop(
         plan, federation.roster, Sequential(plan, federation, folder=run_folder.folder), records=run_folder

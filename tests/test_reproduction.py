@@ -24,6 +24,7 @@ from fairsilo.reproduction import checking, ledger, tables
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.reproduction.standing import Estimate, Standing, runs_of
 from fairsilo.reproduction.tables import read_table
+from fairsilo.runs import comparison
 from fairsilo.runs.comparison import read_searched
 from fairsilo.runs.folder import RunFolder
 from test_figures import replay as whole_replay
@@ -134,6 +135,7 @@ def test_figures_that_tables_ask_for_are_there() -> None:
             asked_figures(texts)
 
 
+@pytest.mark.slow
 def test_measures_read_what_figures_give() -> None:
     """By the names that real diagnostics use, after 200 rounds as the table has them."""
     replay = whole_replay(200)
@@ -273,6 +275,7 @@ def test_the_ledger_has_every_run_once(folder: Path) -> None:
     assert Standing.of(read_table("some/table1")).state == "partly run"
 
 
+@pytest.mark.slow
 def test_what_figures_show_is_kept_with_a_run(folder: Path, tmp_path: Path) -> None:
     text = TABLE.replace("epochs: 1}", "epochs: 1}\nevaluate: {keep_local: true}").replace("seeds: [0]", "seeds: [3]")
     text = text.replace("measures: [unseen, average, deviation]", "measures: [gaps-fedavg, slope, loss]")
@@ -294,6 +297,36 @@ def test_what_figures_show_is_kept_with_a_run(folder: Path, tmp_path: Path) -> N
     assert shown in found.output
 
 
+def test_of_a_table_from_before_the_ledger_its_notes_are_shown(folder: Path) -> None:
+    def shown() -> str:
+        found = CliRunner().invoke(app, ["reproduce", "some/old", "--show"], catch_exceptions=False)
+        assert found.exit_code == 0
+        return found.output
+
+    (folder / "some" / "old.yaml").write_text(TABLE.replace("seeds: [0]", "seeds: [5]") + "  earlier: true\n")
+    (folder / "some" / "old.md").write_text("FedProx is better [by far].\n\n| a | b |\n|---|---|\n")
+    assert "FedProx is better [by far].\n\n| a | b |\n|---|---|\n" in shown()
+    assert "run before the ledger" in shown()
+    assert "not run" not in shown()
+    ledger.append("some/old", [record("fedavg", 5, 0.5)])
+    assert "before the ledger" not in shown()
+    assert "1 of 1" in shown()
+
+
+def test_a_file_is_read_once_for_the_list_of_all_tables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "some" / "table2.yaml").write_text(TABLE, encoding="utf-8")
+    read, given = list[str](), tables.read_yaml
+
+    def counted(path: Path) -> dict[str, Any]:
+        read.append(path.name)
+        return given(path)
+
+    for place in (tables, comparison):
+        monkeypatch.setattr(place, "read_yaml", counted)
+    assert CliRunner().invoke(app, ["reproduce", "--list"], catch_exceptions=False).exit_code == 0
+    assert read == ["table1.yaml", "table2.yaml"]
+
+
 def test_a_table_is_run_shown_and_recorded(folder: Path, tmp_path: Path) -> None:
     runner = CliRunner()
 
@@ -311,11 +344,20 @@ def test_a_table_is_run_shown_and_recorded(folder: Path, tmp_path: Path) -> None
     (line,) = ledger.read("some/table1")
     assert line == json.loads((tmp_path / "lines.jsonl").read_text(encoding="utf-8"))
     assert line["settings"] == {}  # where and how it ran is nobody's business
-    assert line["rounding"] == {"precision": "float32", "channels_last": False, "convolutions": "kernels"}
+    assert line["rounding"] == {
+        "precision": "float32",
+        "channels_last": False,
+        "convolutions": "kernels",
+        "recurrence": "steps",
+    }
     assert {silo["domain"] for silo in line["silos"].values()} >= {"street", "photo"}
     assert line["failures"] == 0
     assert str(tmp_path) not in json.dumps(line)
-    assert "0 runs are new" in called(*given)  # the same runs again
+    kept = tmp_path / "run" / "fedprox" / "street-seed0" / "config.yaml"
+    text = kept.read_text(encoding="utf-8")
+    kept.write_text(re.sub(r"^  recurrence: .*\n", "", text, flags=re.MULTILINE), encoding="utf-8")
+    assert kept.read_text(encoding="utf-8") != text
+    assert "0 runs are new" in called(*given)  # the same runs again, begun before there was that setting
     assert "page:" in output
     assert (tmp_path / "run" / "reproduced.html").exists()
     assert "page:" not in called("some/table1", "--show")
@@ -378,6 +420,7 @@ def test_rows_that_were_searched_alike_are_a_second_column(folder: Path, tmp_pat
     assert "tuned alike" not in reproduced_markdown(Standing.of(read_table("some/table1"), plain))
 
 
+@pytest.mark.slow
 def test_a_table_is_run_with_what_a_search_chose(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "search").mkdir()
     (tmp_path / "search" / "tuned.yaml").write_text(SEARCHED, encoding="utf-8")
@@ -421,6 +464,44 @@ def test_a_forest_has_each_difference_in_its_place() -> None:
     assert zero - diamond == pytest.approx((place(chart, "up") - zero) / 2, abs=0.2)
     assert "+2.0 ± 1.0" in chart
     assert "nothing was recorded" in forest_chart([Effect("none", None)], title="t", x_label="x")
+
+
+@pytest.mark.parametrize(("more", "told"), [([], "with --out FOLDER"), (["--out", "kept"], "go on with: fairsilo")])
+@pytest.mark.usefixtures("folder")
+def test_an_interrupted_check_says_how_to_go_on_only_where_something_is_kept(
+    more: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(checking, "ROWS", {"some/table1": ("fedavg",)})
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        stop = KeyboardInterrupt()
+        stop.add_note("go on with: fairsilo")
+        raise stop
+
+    monkeypatch.setattr("fairsilo.api.compare", interrupted)
+    found = CliRunner().invoke(app, ["reproduce", "--check", *more], catch_exceptions=False)
+    assert found.exit_code == 130
+    assert told in found.output
+    assert found.output.count("interrupted") == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--show"], "--show is about one table"),
+        (["--rows", "fedavg"], "--rows is about one table"),
+        (["--seeds", "0"], "--seeds is about one table"),
+        (["--check", "--track", "tensorboard"], "keep them with --out"),
+        (["--check", "--rows", "fedavg"], "--rows has no effect with --check"),
+        (["--check", "fedheal/table2-glyphs"], "--check is about all tables"),
+        (["--list", "--record"], "--record has no effect with --list"),
+        (["fedheal/table2-glyphs", "--show", "--held-out", "x"], "--held-out has no effect with --show"),
+    ],
+)
+def test_what_would_be_passed_over_is_refused(given: list[str], said: str) -> None:
+    with pytest.raises(FairsiloError, match=said):
+        CliRunner().invoke(app, ["reproduce", *given], catch_exceptions=False)
 
 
 @pytest.mark.slow
@@ -508,6 +589,24 @@ def test_the_tables_of_the_papers(table: tables.Table) -> None:
     assert len({ledger.key(line) for line in lines}) == len(lines)
     assert all(line["commit"] and line["rounding"]["precision"] for line in lines)
     assert table.of or table.earlier
+
+
+@pytest.mark.parametrize(
+    ("name", "domains"),
+    [
+        ("fft-gp/glyphs", 5),  # all of the data that come along
+        ("fft-gp/tables2-3-pacs", 4),  # all of a public data set
+        ("fft-gp/clip-digits", 5),  # all that the file names
+        ("fedag/vit-glyphs", 1),  # two at once
+        ("fedheal/table2-digits", 1),  # none
+        ("crossings/office", 1),
+    ],
+)
+def test_a_table_knows_how_many_domains_it_holds_out(name: str, domains: int) -> None:
+    table = read_table(name)
+    assert table.held_out == domains
+    rows = Standing.of(table, []).rows
+    assert {row.wanted for row in rows} == {domains * len(table.comparison.seeds)}
 
 
 @pytest.mark.slow

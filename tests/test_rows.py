@@ -27,6 +27,7 @@ def test_a_row_has_settings_of_its_own() -> None:
     row = row_of(base, "fedprox(mu=0.3) @ lr=0.5 train.clip=1")
     assert (row.method, row.train.lr, row.train.clip, row.train.rounds) == ("fedprox(mu=0.3)", 0.5, 1.0, 3)
     assert row_of(base, "fedavg") == base
+    assert row_of(base, "fedag @ data.synthetic_share=0.05").data.synthetic_share == 0.05  # the server's own images
 
 
 @pytest.mark.parametrize(
@@ -106,6 +107,7 @@ def test_the_command_line_takes_rows(tmp_path: Path, capsys: Any) -> None:
     assert read_yaml(folder / "config.yaml")["train"]["lr"] == 0.1
 
 
+@pytest.mark.slow
 def test_domains_and_seeds_may_be_given_with_commas_or_one_by_one(tmp_path: Path, capsys: Any) -> None:
     fast = ["rounds=1", "epochs=1", "data.share=40", "--json", "-o", str(tmp_path)]
     code, text, err = call(

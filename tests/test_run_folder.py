@@ -17,23 +17,23 @@ import tiny
 from fairsilo.core.files import read_tree, write_tree
 from fairsilo.core.vectors import FlatModel, Layout, Slot
 from fairsilo.errors import FairsiloError
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.saved import SavedRun
 from fairsilo.runs.seen import write_seen
 
 
 @pytest.fixture
-def run_folder(tmp_path: Path) -> RunFolder:
-    made = RunFolder(tmp_path / "runs" / "one")
+def run_folder(tmp_path: Path) -> SavedRun:
+    made = SavedRun(tmp_path / "runs" / "one")
     made.create()
     return made
 
 
-def save(run_folder: RunFolder, number: int) -> None:
+def save(run_folder: SavedRun, number: int) -> None:
     """A checkpoint that can be told from another."""
     run_folder.write_checkpoint(number, {"vector": torch.full((4,), float(number)), "memory": {}})
 
 
-def round_of(run_folder: RunFolder) -> int:
+def round_of(run_folder: SavedRun) -> int:
     """The round of the checkpoint that is read, all of it being of that round."""
     found = run_folder.read_checkpoint()
     assert found is not None
@@ -43,7 +43,7 @@ def round_of(run_folder: RunFolder) -> int:
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows
-def test_rows_come_back_in_order_over_several_writes(run_folder: RunFolder) -> None:
+def test_rows_come_back_in_order_over_several_writes(run_folder: SavedRun) -> None:
     run_folder.append("metrics", [{"round": 1, "silo": "ä"}, {"round": 1, "silo": "line\nbreak"}])
     run_folder.append("metrics", [{"round": 2, "silo": None, "metric": 0.1}])
     assert run_folder.rows("metrics") == [
@@ -53,11 +53,11 @@ def test_rows_come_back_in_order_over_several_writes(run_folder: RunFolder) -> N
     ]
 
 
-def test_a_file_that_is_not_there_has_no_rows(run_folder: RunFolder) -> None:
+def test_a_file_that_is_not_there_has_no_rows(run_folder: SavedRun) -> None:
     assert run_folder.rows("metrics") == []
 
 
-def test_a_line_cut_off_by_a_kill_is_ignored_at_every_length(run_folder: RunFolder) -> None:
+def test_a_line_cut_off_by_a_kill_is_ignored_at_every_length(run_folder: SavedRun) -> None:
     path = run_folder.folder / "metrics.jsonl"
     whole, last = json.dumps({"round": 1}) + "\n", json.dumps({"round": 2, "silo": "a"})
     for length in range(len(last)):
@@ -65,7 +65,7 @@ def test_a_line_cut_off_by_a_kill_is_ignored_at_every_length(run_folder: RunFold
         assert run_folder.rows("metrics") == [{"round": 1}]
 
 
-def test_cut_drops_rounds_after_the_checkpoint_and_the_broken_line(run_folder: RunFolder) -> None:
+def test_cut_drops_rounds_after_the_checkpoint_and_the_broken_line(run_folder: SavedRun) -> None:
     run_folder.append("rounds", [{"round": 1}, {"round": 2}, {"round": 3}])
     with (run_folder.folder / "rounds.jsonl").open("a") as file:
         file.write('{"round": 4, "par')
@@ -74,14 +74,14 @@ def test_cut_drops_rounds_after_the_checkpoint_and_the_broken_line(run_folder: R
     assert run_folder.rows("rounds") == [{"round": 1}, {"round": 2}, {"round": 3, "again": True}]
 
 
-def test_cut_to_nothing_leaves_an_empty_file(run_folder: RunFolder) -> None:
+def test_cut_to_nothing_leaves_an_empty_file(run_folder: SavedRun) -> None:
     run_folder.append("rounds", [{"round": 1}])
     assert run_folder.cut("rounds", 0) == []
     assert (run_folder.folder / "rounds.jsonl").read_text() == ""
 
 
 # --------------------------------------------------------------------------------------------------------------- files
-def test_a_file_is_replaced_whole_or_not_at_all(run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_replaced_whole_or_not_at_all(run_folder: SavedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     run_folder.write_json("run.json", {"status": "running"})
 
     def killed(*_: Any) -> None:
@@ -97,12 +97,12 @@ def test_a_file_is_replaced_whole_or_not_at_all(run_folder: RunFolder, monkeypat
     assert [path.name for path in run_folder.folder.iterdir()] == ["run.json"]
 
 
-def test_a_folder_that_is_no_run_is_said_to_be_none(run_folder: RunFolder) -> None:
+def test_a_folder_that_is_no_run_is_said_to_be_none(run_folder: SavedRun) -> None:
     with pytest.raises(FairsiloError, match=r"one is no run folder: it has no run\.json"):
         run_folder.read_json("run.json")
 
 
-def test_a_damaged_json_file_is_named(run_folder: RunFolder) -> None:
+def test_a_damaged_json_file_is_named(run_folder: SavedRun) -> None:
     (run_folder.folder / "run.json").write_text('{"status": ')
     with pytest.raises(FairsiloError, match=r"run\.json is damaged: "):
         run_folder.read_json("run.json")
@@ -183,7 +183,7 @@ def test_anything_else_is_refused_by_its_place(tmp_path: Path, thing: object) ->
 
 
 # -------------------------------------------------------------------------------------------------------------- models
-def test_a_model_is_kept_by_tensor_names_with_its_layout(run_folder: RunFolder) -> None:
+def test_a_model_is_kept_by_tensor_names_with_its_layout(run_folder: SavedRun) -> None:
     module = tiny.TinyNet(3, 3)
     model = FlatModel(module, Layout.of(module))
     module(torch.rand(4, 3, 6, 6))
@@ -209,7 +209,7 @@ def test_a_model_is_kept_by_tensor_names_with_its_layout(run_folder: RunFolder) 
 
 
 @pytest.mark.parametrize("content", [b"", b"not a model", b"\xff" * 64])
-def test_a_damaged_model_is_named(run_folder: RunFolder, content: bytes) -> None:
+def test_a_damaged_model_is_named(run_folder: SavedRun, content: bytes) -> None:
     path = run_folder.folder / "models" / "global.safetensors"
     path.parent.mkdir()
     path.write_bytes(content)
@@ -217,7 +217,7 @@ def test_a_damaged_model_is_named(run_folder: RunFolder, content: bytes) -> None
         run_folder.read_model(("global",))
 
 
-def test_a_model_cut_off_in_the_middle_is_named(run_folder: RunFolder) -> None:
+def test_a_model_cut_off_in_the_middle_is_named(run_folder: SavedRun) -> None:
     layout = Layout.of(tiny.TinyNet(3, 3))
     run_folder.write_model(("global",), torch.zeros(layout.size), layout)
     path = run_folder.folder / "models" / "global.safetensors"
@@ -226,17 +226,17 @@ def test_a_model_cut_off_in_the_middle_is_named(run_folder: RunFolder) -> None:
         run_folder.read_model(("global",))
 
 
-def test_a_model_that_is_not_there_is_named(run_folder: RunFolder) -> None:
+def test_a_model_that_is_not_there_is_named(run_folder: SavedRun) -> None:
     with pytest.raises(FairsiloError, match=r"nobody\.safetensors cannot be read: "):
         run_folder.read_model(("personal", "last", "nobody"))
 
 
 # --------------------------------------------------------------------------------------------------------- checkpoints
-def test_a_new_folder_has_no_checkpoint(run_folder: RunFolder) -> None:
+def test_a_new_folder_has_no_checkpoint(run_folder: SavedRun) -> None:
     assert run_folder.read_checkpoint() is None
 
 
-def test_a_checkpoint_comes_back_and_the_last_two_stay(run_folder: RunFolder) -> None:
+def test_a_checkpoint_comes_back_and_the_last_two_stay(run_folder: SavedRun) -> None:
     for number in (1, 2, 5):
         save(run_folder, number)
         assert round_of(run_folder) == number
@@ -244,16 +244,14 @@ def test_a_checkpoint_comes_back_and_the_last_two_stay(run_folder: RunFolder) ->
     assert names == ["server-000002.safetensors", "server-000005.safetensors"]
 
 
-def test_a_kill_while_writing_leaves_the_last_checkpoint(
-    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_while_writing_leaves_the_last_checkpoint(run_folder: SavedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     save(run_folder, 1)
 
     def killed(path: Path, tree: Any) -> None:
         path.write_bytes(b"half of it")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fairsilo.runs.folder.write_tree", killed)
+    monkeypatch.setattr("fairsilo.runs.saved.write_tree", killed)
     with pytest.raises(KeyboardInterrupt):
         save(run_folder, 2)
     monkeypatch.undo()
@@ -263,7 +261,7 @@ def test_a_kill_while_writing_leaves_the_last_checkpoint(
 
 
 def test_files_are_on_the_disk_before_they_take_their_name(
-    run_folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+    run_folder: SavedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What survives a power failure: the content is synced before the move, the folder after it, rows before both."""
     import os
@@ -294,7 +292,7 @@ def test_files_are_on_the_disk_before_they_take_their_name(
     assert calls == ["sync .seen.safetensors.part", "move seen.safetensors", f"sync {run_folder.folder.name}"]
 
 
-def test_a_damaged_checkpoint_is_named(run_folder: RunFolder) -> None:
+def test_a_damaged_checkpoint_is_named(run_folder: SavedRun) -> None:
     save(run_folder, 1)
     (run_folder.folder / "checkpoint" / "server-000001.safetensors").write_bytes(b"broken")
     with pytest.raises(FairsiloError, match=r"checkpoint/server-000001\.safetensors cannot be read: "):
@@ -310,16 +308,16 @@ def test_keys_that_look_alike_stay_apart(tmp_path: Path) -> None:
 
 def test_silo_names_cannot_leave_the_folder(tmp_path: Path) -> None:
     layout = Layout([Slot("w", (2,), "parameter")])
-    RunFolder(tmp_path).write_model(("personal", "last", "../../x y"), torch.ones(2), layout)
+    SavedRun(tmp_path).write_model(("personal", "last", "../../x y"), torch.ones(2), layout)
     found = (tmp_path / "models" / "personal" / "last").iterdir()
     assert [path.name for path in found] == ["..%2F..%2Fx y.safetensors"]
-    assert RunFolder(tmp_path).read_model(("personal", "last", "../../x y"))["w"].tolist() == [1.0, 1.0]
+    assert SavedRun(tmp_path).read_model(("personal", "last", "../../x y"))["w"].tolist() == [1.0, 1.0]
 
 
 def test_foreign_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("[1]")
     with pytest.raises(FairsiloError, match="damaged"):
-        RunFolder(tmp_path).read_json("run.json")
+        SavedRun(tmp_path).read_json("run.json")
     save_file({"w": torch.ones(1)}, tmp_path / "foreign.safetensors")
     with pytest.raises(FairsiloError, match="not written by fairsilo"):
         read_tree(tmp_path / "foreign.safetensors")

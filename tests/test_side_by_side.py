@@ -27,7 +27,7 @@ from fairsilo.data.federation import Federation
 from fairsilo.engine.events import Event
 from fairsilo.errors import FairsiloError
 from fairsilo.fields import setting
-from fairsilo.runs.cells import Cell, engine_beside
+from fairsilo.runs.cells import Cell, check_cluster, engine_beside
 
 METHODS = ("fedavg", "scaffold")
 SETTINGS: dict[str, Any] = {"model": "small-cnn", "train": {"rounds": 2, "epochs": 1, "batch_size": 8}}
@@ -132,6 +132,50 @@ def test_the_table_says_how_far_each_cell_is(tmp_path: Path) -> None:
     assert "0 of 2 runs are" in text
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_what_is_left_is_below_the_table_or_behind_each_line(terminal: bool, tmp_path: Path) -> None:
+    chosen = [fairsilo.config.experiment({"seed": seed, "rounds": 4}) for seed in range(6)]
+    cells = [Cell(one, tmp_path / str(one.seed), "fedavg") for one in chosen]
+    console = Console(width=200, record=True, file=io.StringIO(), force_terminal=terminal)
+    listener = GridListener(console, at_once=2)
+    listener.begin(cells)
+    cells[0].folder.mkdir()
+    (cells[0].folder / "run.json").write_text('{"status": "finished", "seconds": 100.0}')
+    listener(Event("note", 1, 6, text="fedavg: finished (1 of 6)"))
+    listener.__exit__()
+    assert ("finished (1 of 6), about 5 min left in all" in console.export_text()) is not terminal
+    console.print(listener.drawn())
+    assert "1 of 6 runs are finished, about 5 min left in all" in " ".join(console.export_text().split())
+
+
+def test_seeds_share_a_column_where_there_is_no_room_for_one_each(tmp_path: Path) -> None:
+    cells = [
+        Cell(
+            fairsilo.config.experiment({"method": "fedavg", "rounds": 5, "seed": seed, "held_out": domain}),
+            tmp_path / f"{domain}{seed}",
+            "q-ffl(q=0.001, form=normalised)",
+        )
+        for domain in ("photograph", "art painting", "cartoon", "sketch")
+        for seed in (0, 1, 2)
+    ]
+    for seed, rounds in ((0, 3), (2, 1)):
+        (tmp_path / f"cartoon{seed}").mkdir()
+        (tmp_path / f"cartoon{seed}" / "rounds.jsonl").write_text("{}\n" * rounds)
+    shown = {}
+    for width in (80, 300):
+        console = Console(width=width, record=True, file=io.StringIO())
+        listener = GridListener(console)
+        listener.begin(cells)
+        console.print(listener.drawn())
+        shown[width] = console.export_text()
+    assert "4/15" in shown[80]
+    assert "seed" not in shown[80]
+    assert all(word in shown[80] for word in ("photograph", "painting", "sketch", "form=normalised)"))
+    assert max(map(len, shown[80].splitlines())) <= 80
+    assert "3/5" in shown[300]
+    assert shown[300].count("seed") == 12
+
+
 def test_without_a_terminal_there_is_a_line_for_each_cell() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     with GridListener(console) as listener:
@@ -175,11 +219,47 @@ def test_on_a_cluster_a_worker_that_dies_costs_a_try(tmp_path: Path, people: Fed
     survives(tmp_path, people, cluster=scheduler)
 
 
+@pytest.mark.parametrize("address", ["nohost", "dask://", "dask://host", "host:", "host:99999", "dask://host:x"])
+def test_what_is_no_address_is_a_sentence_and_writes_nothing(address: str, tmp_path: Path, people: Federation) -> None:
+    with pytest.raises(FairsiloError, match=r"is no address of a Dask scheduler; write dask://HOST:PORT"):
+        compared(tmp_path / "c", people, ["fedavg"], cluster=address)
+    assert not (tmp_path / "c").exists()
+
+
 @pytest.mark.slow
 def test_a_cluster_that_is_not_there_is_a_sentence(tmp_path: Path, people: Federation) -> None:
     pytest.importorskip("distributed", reason="needs the extra `cluster`")
     with pytest.raises(FairsiloError, match=r"no Dask scheduler answers at dask://127\.0\.0\.1:9"):
         compared(tmp_path, people, cluster="dask://127.0.0.1:9")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("tcp://localhost:8786", "write dask://HOST:PORT"),
+        ("dask://localhost", "write dask://HOST:PORT"),
+        ("dask://localhost:99999", "write dask://HOST:PORT"),
+        ("dask://a..b:8786", "no Dask scheduler answers"),
+    ],
+)
+def test_an_address_that_can_be_none_is_a_sentence(address: str, said: str) -> None:
+    pytest.importorskip("distributed", reason="needs the extra `cluster`")
+    with pytest.raises(FairsiloError, match=said):
+        check_cluster(address)
+
+
+@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_a_scheduler_answers_at_both_kinds_of_address(family: socket.AddressFamily, host: str) -> None:
+    pytest.importorskip("distributed", reason="needs the extra `cluster`")
+    with socket.socket(family) as listening:
+        try:
+            listening.bind((host, 0))
+        except OSError:
+            pytest.skip(f"this machine has no {host}")
+        listening.listen()
+        written = f"[{host}]" if ":" in host else host
+        check_cluster(f"dask://{written}:{listening.getsockname()[1]}")
 
 
 def test_a_cluster_has_a_device_by_name(tmp_path: Path, people: Federation) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from typing import Any
 
 import pytest
@@ -12,10 +13,12 @@ from rich.table import Table
 
 from fairsilo.analysis.metrics import summarise
 from fairsilo.methods.catalogue import CATALOGUE
+from fairsilo.report.latex import comparison_latex
 from fairsilo.report.tables import (
+    CHANCE,
     comparison_csv,
-    comparison_latex,
     comparison_table,
+    comparison_tables,
     held_out_tables,
     methods_table,
     percent,
@@ -131,9 +134,13 @@ def test_differences_have_a_margin_over_seeds() -> None:
 
 
 def test_tails_and_variance_are_a_table_of_their_own() -> None:
-    lines = rendered(spread_table(comparison("fedavg", "faa")))
-    assert lines[1] == ["method", "mean", "worst tenth", "best tenth", "variance, percent²"]
-    assert lines[2] == ["fedavg", "60.0", "50.0", "70.0", "100.0"]
+    found = comparison("fedavg", "faa")
+    for cell in found["cells"]:
+        cell["summary"]["fairness"]["global"]["mean"] += 0.125 * (cell["method"] == "faa")
+    lines = rendered(spread_table(found))
+    assert lines[2] == ["method", "minus fedavg", "worst tenth", "best tenth", "variance, percent²"]
+    assert lines[3] == ["fedavg", "60.0", "50.0", "70.0", "100.0"]
+    assert lines[4:6] == [["faa", "72.5", "50.0", "70.0", "100.0"], ["+12.5"]]
 
 
 def test_an_error_has_its_variance_in_its_own_unit() -> None:
@@ -171,7 +178,7 @@ def test_every_cell_is_a_line_of_the_csv() -> None:
 
 def test_a_method_with_a_comma_stays_one_column_of_the_csv() -> None:
     lines = list(csv.reader(io.StringIO(comparison_csv(comparison("fedheal(tau=0.4, beta=0.2)")))))
-    assert {len(line) for line in lines} == {17}
+    assert {len(line) for line in lines} == {18}
     assert lines[1][0] == "fedheal(tau=0.4, beta=0.2)"
 
 
@@ -197,6 +204,105 @@ def test_spreads_over_seeds_and_over_domains_are_kept_apart() -> None:
     assert rendered(comparison_table(found))[4][1] == "40.0 ± 14.1"
     assert rendered(held_out_tables(found)[0])[-1] == ["fedavg", "25.0", "55.0", "40.0", "21.2"]
     assert r"fedavg & $40.0 \pm 14.1\;(21.2)$ & " in comparison_latex(found)
+
+
+def own_models(found: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The same comparison, in which these methods are about silos' own models."""
+    for cell in found["cells"]:
+        if cell["method"] in names:
+            cell["summary"] = {**cell["summary"], "about": "personal"}
+    return found
+
+
+OF_OWN = "own models: mean, spread and tails over silos are those of the silos' own models"
+
+
+def test_methods_about_own_models_are_marked_where_others_are_about_the_global_one() -> None:
+    found = own_models(comparison("fedavg", "ditto"), "ditto")
+    outside, at_home, even = (rendered(table) for table in held_out_tables(found))
+    assert outside[-1][0] == at_home[-1][0] == "ditto"
+    # own models are 10 points better: 60 and 80
+    assert [line[:2] for line in even if len(line) > 1][1:] == [
+        ["fedavg", "10.0 (60.0)"],
+        ["ditto (own models)", "10.0 (70.0)"],
+    ]
+    lines = rendered(comparison_table(found))
+    assert [line[-1] for line in lines[3:7]] == ["10.0 (60.0)", "10.0 (70.0)", "+0.0", "own models"]
+    assert [line[0] for line in rendered(spread_table(found))[3:5]] == ["fedavg", "ditto (own models)"]
+    assert OF_OWN in " ".join(line[0] for line in lines[7:])
+    assert "own models" not in str(rendered(comparison_table(comparison("fedavg", "ditto"))))
+    of_run = rendered(run_table("ditto", found["cells"][2]["summary"], ("fedavg", found["cells"][0]["summary"])))
+    assert ["fair: std over silos, lower is more even (mean)", "10.0 (70.0), own models", "", "10.0 (60.0)"] in of_run
+    assert OF_OWN in " ".join(line[0] for line in of_run[-2:])
+    lines = list(csv.DictReader(io.StringIO(comparison_csv(found))))
+    assert [line["fairness_of"] for line in lines] == ["global model"] * 2 + ["own models"] * 2
+
+
+def test_latex_marks_what_is_of_own_models() -> None:
+    text = comparison_latex(own_models(comparison("fedavg", "ditto"), "ditto"))
+    marked = r"$70.0\;(0.0)^{\ast}$ & $10.0\;(0.0)^{\ast}$ & "
+    assert r"ditto & $45.0\;(21.2)$ & $70.0\;(0.0)$ & " + marked in text
+    assert r"ditto & $10.0^{\ast}$ & $10.0^{\ast}$ & $10.0^{\ast}$ & $0.0$ & $+0.0$ \\" in text
+    assert text.count("% \\ast (own models): ") == 2
+    assert not re.search(r"fedavg & .*ast", text)
+    assert "ast" not in comparison_latex(comparison("fedavg", "ditto")).replace("last", "")
+
+
+def test_what_a_mark_means_is_said_once_under_the_last_table_that_has_it() -> None:
+    found = own_models(comparison("fedavg", "ditto"), "ditto")
+    for cell in found["cells"]:
+        for even in cell["summary"]["fairness"].values():
+            if isinstance(even, dict):
+                even["at_chance"] = True
+    found["cells"][0]["summary"]["generalisation"]["at_chance"] = True
+    tables = comparison_tables(found)
+    assert len(tables) == 5
+    assert [table.caption is None for table in tables] == [True] * 4 + [False]
+    assert str(tables[-1].caption).splitlines() == [CHANCE, str(tables[-1].caption).splitlines()[1]]
+    assert OF_OWN in str(tables[-1].caption)
+    for cell in found["cells"]:
+        for even in cell["summary"]["fairness"].values():
+            if isinstance(even, dict):
+                even["at_chance"] = False
+    chance = [CHANCE in str(table.caption) for table in comparison_tables(found)]
+    assert chance == [False, False, False, True, False]  # the mark is at generalisation alone, and not over silos
+
+
+def test_latex_has_a_table_of_held_out_domains_for_each_answer() -> None:
+    found = comparison("fedavg", "faa")
+    again = [
+        {**cell, "seed": 4, "summary": summary(outside, 0.5, 0.7)}
+        for cell, outside in zip(found["cells"], (0.3, 0.7, 0.5, 0.9), strict=True)
+    ]
+    text = comparison_latex({**found, "seeds": [3, 4], "cells": [*found["cells"], *again]})
+    tables = text.split("\n\n")
+    assert [table.count(r"\begin{tabular}") for table in tables] == [1] * 4
+    assert [table.partition(":")[0] for table in tables[1:]] == [
+        "% generalisation",
+        "% personalisation",
+        "% fairness",
+    ]
+    lines = tables[1].splitlines()
+    assert lines[1] == r"\begin{tabular}{lrrrrrr}"
+    assert lines[3] == r"Method & u & v & Mean & Std (seeds) & Std (domains) & Minus fedavg \\"
+    # u has 20 and 30, v 40 and 70: by seed 30 and 50, by domain 25 and 55
+    assert lines[5] == r"fedavg & $25.0 \pm 7.1$ & $55.0 \pm 21.2$ & $40.0$ & $14.1$ & $21.2$ &  \\"
+    # u has 30 and 50, v 60 and 90; differences 10, 20 and 20, 20: by seed 15 and 20, Student's t 12.706
+    assert lines[6].endswith(r"& $57.5$ & $17.7$ & $24.7$ & $+17.5 \pm 31.8$ \\")
+    assert all(line.startswith("%") or line.count(" & ") in (0, 6) for line in lines)
+    assert all(line.isascii() for line in lines)
+
+
+def test_one_held_out_domain_has_no_mean_over_domains_in_latex() -> None:
+    found = comparison("fedavg", "faa")
+    cells = [cell for cell in found["cells"] if cell["held_out"] == "u"]
+    lines = comparison_latex({**found, "held_out": ["u"], "cells": cells}).split("\n\n")[1].splitlines()
+    assert lines[3] == r"Method & u & Minus fedavg \\"
+    assert lines[6] == r"faa & $30.0$ & $+10.0$ \\"
+    nobody = [{**cell, "held_out": "-", "summary": summary(None, 0.5, 0.7)} for cell in cells]
+    text = comparison_latex({**found, "held_out": ["-"], "cells": nobody})
+    assert "% generalisation" not in text
+    assert "Method & no domain held out & Minus fedavg" in text
 
 
 def test_latex_escapes_what_latex_would_read() -> None:

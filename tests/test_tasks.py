@@ -24,7 +24,7 @@ from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.text import method
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.saved import SavedRun
 from fairsilo.tasks import registry
 from fairsilo.tasks.classify import Classify
 from fairsilo.tasks.registry import task_of
@@ -206,7 +206,7 @@ def run_brightness(folder: Path, task: Any, augment: str = "none") -> tuple[list
     )
     people = Federation("bright", (), silos, task="brightness")
     plan = Blueprint(method("fedavg"), Linear, task, 2, TrainSettings(rounds=4, lr=0.05), 0, augment=augment)
-    run_folder = RunFolder(folder)
+    run_folder = SavedRun(folder)
     run_folder.create()
     loop = Loop(plan, people.roster, Sequential(plan, people, strict=True), records=run_folder)
     return loop.run().rows, loop

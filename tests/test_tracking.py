@@ -488,6 +488,7 @@ def test_an_anonymous_tracker_is_told_no_name_of_a_search(people: Federation, tm
     assert seen.facts[0].about["held_out"] == "domain-4"
 
 
+@pytest.mark.slow
 def test_a_tracker_that_fails_in_a_search_is_noted_once_and_changes_nothing(
     people: Federation, tmp_path: Path, told: Path
 ) -> None:
@@ -717,7 +718,7 @@ def test_the_command_line_tracks(
         "compare": ["compare", "fedavg"],
         "tune": ["tune", "fedavg"],
         "reproduce": ["reproduce", TABLE],
-        "check": ["reproduce", "--check"],
+        "check": ["reproduce", "--check", "--out", str(tmp_path / "kept")],
     }
     for name, command in commands.items():
         both = ["--track", "tensorboard", "--track", "tensorboard:logs", "--json"]

@@ -29,7 +29,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.models.clip_networks import AdapterBank
 from fairsilo.runs import replayed
 from fairsilo.runs import trained as using
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.saved import SavedRun
 from tiny_backbones import write_clip
 
 Trained, Replayed = (
@@ -107,7 +107,7 @@ def adapters(tmp_path_factory: pytest.TempPathFactory, packed: Path) -> Path:
 def last(run: Path, silo: str, model: str, split: str = "test") -> dict[str, float]:
     return next(
         row
-        for row in reversed(RunFolder(run).rows("metrics"))
+        for row in reversed(SavedRun(run).rows("metrics"))
         if (row["silo"], row["model"], row["split"]) == (silo, model, split)
     )
 
@@ -179,7 +179,7 @@ def test_the_best_model_is_the_one_with_the_best_validation(run: Path, packed: P
     trained = Trained(run)
     rows = [
         r
-        for r in RunFolder(run).rows("metrics")
+        for r in SavedRun(run).rows("metrics")
         if (r["silo"], r["model"], r["split"]) == ("ink", "personal", "validation")
     ]
     best = max(rows, key=lambda r: (r["metric"], -r["loss"]))
@@ -187,6 +187,8 @@ def test_the_best_model_is_the_one_with_the_best_validation(run: Path, packed: P
     held = ink.split == VALIDATION
     only = {"ink": Domain("ink", ink.inputs[held], ink.targets[held], ink.split[held])}
     assert trained.evaluate(only, "ink", "best")[0]["loss"] == pytest.approx(best["loss"], rel=1e-6)
+    with pytest.raises(FairsiloError, match="which is 'worst'; it must be best or last"):
+        trained.predict(ink.inputs[held], "ink", "worst")
 
 
 def test_any_run_can_be_adapted_afterwards(run: Path, packed: Path, tmp_path: Path) -> None:
@@ -269,7 +271,7 @@ def asked(run: Path, images: Tensor) -> tuple[Tensor, Tensor]:
     """Every adapter's answer (silos x images x classes) and the attention, from the saved model alone."""
     flat = Trained(run).plan.server_flat()
     assert flat is not None
-    flat.load(flat.layout.pack(RunFolder(run).read_model(("global",))))
+    flat.load(flat.layout.pack(SavedRun(run).read_model(("global",))))
     bank = flat.module
     assert isinstance(bank, AdapterBank)
     phi = bank.logits(bank.adapted(bank.stem(prepare(images, torch.device("cpu"), torch.float32))))
@@ -483,7 +485,7 @@ def test_a_run_that_kept_nothing_or_is_not_finished_says_so(packed: Path, tmp_pa
     folder = trained_run(tmp_path / "r", packed, "fedavg")
     with pytest.raises(FairsiloError, match=r"evaluate\.keep_local=true"):
         _ = Replayed(folder).rounds
-    RunFolder(folder).write_json("run.json", {**RunFolder(folder).read_json("run.json"), "status": "stopped"})
+    SavedRun(folder).write_json("run.json", {**SavedRun(folder).read_json("run.json"), "status": "stopped"})
     with pytest.raises(FairsiloError, match="is not finished"):
         Trained(folder)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 import fairsilo
 from fairsilo.analysis.metrics import Row
@@ -27,8 +29,11 @@ from fairsilo.errors import FairsiloError
 from fairsilo.fields import Span, around, between, decades
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.text import method
+from fairsilo.report.tuning_page import in_words, page, tuning_table
+from fairsilo.report.units import shown_in
 from fairsilo.runs.comparison import method_in, read_comparison_file, row_of
 from fairsilo.tuning import studies
+from fairsilo.tuning.alike import differences, looked
 from fairsilo.tuning.judging import Judge
 from fairsilo.tuning.space import Space, read_search
 from test_cli import call
@@ -63,6 +68,185 @@ def outcome(found: Any) -> dict[str, Any]:
         for domain, rows in found.found.items()
         for name, one in rows.items()
     }
+
+
+# ------------------------------------------------------------------------------------------------------- tried alike
+Scores = dict[str, list[float | None]]
+LR = (0.02, 0.05, 0.1, 0.2, 0.5)
+
+
+def content_of(
+    scores: dict[str, Scores], *, lr: tuple[float, ...] = LR, alike: int = 9, **space: Any
+) -> dict[str, Any]:
+    """What `tune` keeps, from the scores of each domain's methods, trial by trial."""
+    found: dict[str, Any] = {}
+    for domain, methods in scores.items():
+        for name, some in methods.items():
+            own = space.get(name, ("train.lr",))
+            trials = [
+                {
+                    "number": number,
+                    "alike": number < alike,
+                    "values": dict.fromkeys(own, lr[number]),
+                    "row": f"{name} @ lr={lr[number]}",
+                    "score": score,
+                    "rounds": 2,
+                    "seconds": 1.0,
+                    "why": "" if score is not None else "behind the median of the trials before it",
+                }
+                for number, score in enumerate(some)
+            ]
+            best = max((one for one in trials if one["score"] is not None), key=lambda one: one["score"])
+            found.setdefault(domain, {})[name] = {
+                "row": best["row"],
+                "score": best["score"],
+                "trial": best["number"],
+                "usual": some[0],
+                "higher": True,
+                "space": {setting: {"span": "0.002 to 0.2", "log": True} for setting in own},
+                "importance": {},
+                "trials": trials,
+            }
+    methods = list(next(iter(scores.values())))
+    counted = {domain: len(next(iter(one.values()))) for domain, one in scores.items()}
+    settings = {"evaluate": {"metric": "accuracy"}, "train": {"rounds": 2}}
+    return {"methods": methods, "found": found, "counted": counted, "settings": settings}
+
+
+def told(content: dict[str, Any]) -> list[str]:
+    with shown_in("accuracy"):
+        return in_words(content)
+
+
+def test_trials_of_one_number_are_pairs_and_the_interval_is_over_settings() -> None:
+    scores: Scores = {"fedavg": [0.50, 0.60, 0.40, 0.30], "fedprox": [0.51, 0.63, 0.42, 0.32]}
+    found = differences(["fedavg", "fedprox"], content_of({"scan": scores})["found"])["fedprox"]
+    assert found.compared is not None
+    assert found.compared.difference.mean == pytest.approx(0.02)  # of 0.01, 0.03, 0.02 and 0.02
+    # s = 0.01 sqrt(2/3), over sqrt(4), by Student's 0.975 quantile with 3 degrees of freedom
+    assert found.compared.difference.margin == pytest.approx(3.182446 * 0.01 * (2 / 3) ** 0.5 / 2, rel=1e-5)
+    (sentence,) = told(content_of({"scan": scores}))
+    assert sentence == (
+        "fedprox scores 2.0 ± 1.3 points above fedavg over 4 settings tried alike (lr), one seed, 4 pairs of trials: "
+        "sure over settings, not over seeds"
+    )
+    (sentence,) = told(content_of({"scan": {"fedavg": scores["fedprox"], "fedprox": scores["fedavg"]}}))
+    assert sentence.startswith("fedprox scores 2.0 ± 1.3 points below fedavg")
+
+
+def test_what_is_sure_is_corrected_for_all_methods() -> None:
+    average: Scores = {"fedavg": [0.5, 0.5, 0.5, 0.5]}
+    prox = {"fedprox": [0.51, 0.53, 0.52, 0.52]}  # p = 0.016
+    others = {name: [0.6, 0.4, 0.5, 0.55] for name in ("moon", "fedbn", "fedheal")}
+    alone = told(content_of({"scan": {**average, **prox}}))
+    assert alone[0].endswith("sure over settings, not over seeds")
+    content = content_of({"scan": {**average, **prox, **others}})
+    found = differences(content["methods"], content["found"])
+    assert found["fedprox"].compared is not None
+    assert found["fedprox"].compared.difference.p == pytest.approx(4 * 0.016276, rel=1e-3)
+    assert told(content)[0].endswith("may be chance")
+    assert "corrected for all 4 comparisons (Holm)" in page(content)
+
+
+def test_pairs_with_a_trial_that_was_given_up_are_left_out_and_still_corrected_for() -> None:
+    scores: Scores = {"fedavg": [0.5, None, 0.5, 0.3], "fedprox": [0.51, 0.9, 0.53, None]}
+    content = content_of({"scan": {**scores, "moon": [0.5, 0.5, None, None]}})
+    sentence = told(content)[0]
+    assert sentence.startswith("fedprox scores 2.0 ± 12.7 points above fedavg over 2 settings tried alike (lr)")
+    assert sentence.endswith("one seed, 2 pairs of trials, 2 left out: may be chance")
+    found = differences(content["methods"], content["found"])
+    assert looked(found) == 2
+    assert found["fedprox"].compared is not None
+    p = found["fedprox"].compared.difference.p
+    assert p == pytest.approx(2 * 0.295167, rel=1e-5)  # also for the comparison that has a single pair left
+    assert "the pair is left out" in page(content)
+    none = content_of({"scan": {"fedavg": [0.5, None], "fedprox": [None, 0.5]}})
+    assert told(none) == ["fedprox and fedavg have no result at the same settings (2 pairs of trials left out)"]
+    assert "At the same settings" not in page(none)
+    whole = content_of({"scan": {"fedavg": [0.5, 0.5], "fedprox": [0.5, 0.6]}})
+    assert "left out" not in page(whole)
+
+
+def test_a_domain_without_a_pair_is_told_and_does_not_make_the_others_sure() -> None:
+    content = content_of({"scan": {"fedavg": [0.5, 0.5], "fedprox": [0.6, 0.4]}})
+    other = content_of({"sketch": {"fedavg": [0.5, None], "fedprox": [None, 0.5]}}, lr=(0.1, 0.1))
+    content["found"] |= other["found"]
+    found = differences(content["methods"], content["found"])["fedprox"]
+    assert found.compared is not None
+    assert found.compared.difference.p == pytest.approx(1.0)
+    assert "2 pairs of trials in 1 of 2 held-out domains, 2 left out" in told(content)[0]
+
+
+def test_a_setting_is_one_look_however_many_domains_are_held_out() -> None:
+    scan: Scores = {"fedavg": [0.5, 0.5, 0.5], "fedprox": [0.51, 0.52, 0.53]}
+    sketch: Scores = {"fedavg": [0.2, 0.2, 0.2], "fedprox": [0.23, 0.26, 0.29]}
+    one = differences(["fedavg", "fedprox"], content_of({"scan": scan, "sketch": sketch})["found"])["fedprox"].compared
+    averaged: Scores = {"fedavg": [0.0, 0.0, 0.0], "fedprox": [0.02, 0.04, 0.06]}
+    other = differences(["fedavg", "fedprox"], content_of({"scan": averaged})["found"])["fedprox"].compared
+    assert one is not None
+    assert other is not None
+    assert one.difference.mean == pytest.approx(0.04)
+    assert one.difference.margin == pytest.approx(other.difference.margin)
+    assert (one.seeds, one.pairs) == (3, 6)
+    (sentence,) = told(content_of({"scan": scan, "sketch": {**sketch, "fedprox": [0.23, 0.26, None]}}))
+    assert (
+        "over 2 to 3 settings tried alike (lr), one seed, 5 pairs of trials in 2 held-out domains, 1 left" in sentence
+    )
+
+
+def test_the_same_values_again_are_no_further_look() -> None:
+    scores: Scores = {"fedavg": [0.5, 0.5, 0.4], "fedprox": [0.52, 0.54, 0.45]}
+    found = differences(["fedavg", "fedprox"], content_of({"scan": scores}, lr=(0.1, 0.1, 0.2))["found"])["fedprox"]
+    assert found.compared is not None
+    assert found.compared.difference.mean == pytest.approx(0.04)  # of 0.03 and 0.05
+    assert (found.settings, found.pairs) == ((2, 2), 3)
+
+
+def test_what_was_not_tried_alike_is_no_pair() -> None:
+    scores: Scores = {"fedavg": [0.5, 0.5, 0.5], "fedprox": [0.6, 0.6, 0.9]}
+    (sentence,) = told(content_of({"scan": scores}, alike=2))
+    assert "10.0 points above fedavg over 2 settings" in sentence
+    (sentence,) = told(content_of({"scan": scores}, alike=1))
+    assert sentence.endswith("10.0 points above fedavg over 1 setting tried alike (lr), one seed, 1 pair of trials: "
+                             "may be chance")  # fmt: skip
+    (sentence,) = told(content_of({"scan": scores}, fedprox=("fedprox.mu",)))
+    assert sentence == "fedprox and fedavg search no setting in common, so that nothing was tried alike"
+    content = content_of({"scan": scores})
+    content["found"]["scan"]["fedprox"]["trials"][2]["values"]["train.lr"] = 0.3  # as a search of an earlier version
+    assert "10.0 points above fedavg over 2 settings" in told(content)[0]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_rounds_to_nothing_is_alike(sign: int) -> None:
+    less = [0.5 + sign * one for one in (0.0003, 0.0004, 0.0005)]
+    content = content_of({"scan": {"fedavg": [0.5, 0.5, 0.5], "fedprox": [*less]}})
+    assert told(content) == [
+        "fedprox and fedavg score alike (0.0 ± 0.0 points apart) over 3 settings tried alike (lr), one seed, 3 pairs "
+        "of trials"
+    ]
+    drawn = page(content)
+    assert '<td class="number">0.0</td>' in drawn  # the gain
+    assert "+0.0</td>" not in drawn
+
+
+def test_the_page_opens_with_the_differences_and_claims_nothing_of_what_was_chosen() -> None:
+    scores: Scores = {"fedavg": [0.50, 0.60, 0.40, 0.30], "fedprox": [0.51, 0.63, 0.42, 0.32]}
+    drawn = page(content_of({"scan": scores}))
+    check_well_formed(drawn)
+    assert drawn.index("At the same settings") < drawn.index("<table")
+    assert "+2.0 ± 1.3" in drawn
+    assert "What was chosen is the best of several trials with one seed: too high for that reason" in drawn
+    slices = drawn[drawn.index("fedavg: train.lr") :]
+    assert '<span title="trial">trial</span>' in slices
+    assert '<span title="chosen">chosen</span>' in slices
+    console = Console(width=300, record=True, file=io.StringIO())
+    console.print(tuning_table(content_of({"scan": scores})))
+    said = console.export_text()
+    assert "fedprox scores 2.0 ± 1.3 points above fedavg" in said
+    assert "what was chosen is the best of several trials with one seed" in said
+    single = content_of({"scan": {"fedavg": [0.5, 0.6]}})
+    assert told(single) == []
+    assert "Tried at the same settings" not in page(single)
 
 
 # -------------------------------------------------------------------------------------------------------------- ranges
@@ -180,6 +364,26 @@ def test_the_round_is_selected_by_the_runs_own_rule() -> None:
 
 
 # -------------------------------------------------------------------------------------------------------------- search
+@pytest.mark.usefixtures("early")
+@pytest.mark.parametrize(("sampler", "alike"), [("tpe", [True, True, False, False]), ("random", [True] * 4)])
+def test_trials_called_alike_are_the_same_draws_for_every_method_and_domain(
+    sampler: str, alike: list[bool], tmp_path: Path
+) -> None:
+    def ended(name: str, domain: str) -> list[dict[str, Any]]:
+        place = studies.Place(tmp_path, f"{name} [{domain}]", higher=True, watched=None)
+        study = studies.Study(place, Space.of(name, BASE, {"train.lr": decades(0.1, 1)}), sampler, 0)
+        for number in range(4):
+            study.ask()
+            study.tell(number, 0.5 + len(name) * number, {})
+        return study.ended()
+
+    found = [ended(name, domain) for name in ("fedavg", "fedprox") for domain in ("scan", "sketch")]
+    assert all([one["alike"] for one in trials] == alike for trials in found)
+    # the first one too, though the usual value is out of the range
+    (drawn,) = {tuple(one["values"]["train.lr"] for one in trials if one["alike"]) for trials in found}
+    assert len(set(drawn)) == len(drawn) == sum(alike)
+
+
 def test_every_method_has_the_same_trials_and_starts_as_it_is(people: Federation, tmp_path: Path) -> None:
     found = tuned(tmp_path, people)
     domain = people.unseen[0].domain
@@ -194,6 +398,7 @@ def test_every_method_has_the_same_trials_and_starts_as_it_is(people: Federation
         one = found.found[domain][name]
         assert one["score"] == max(trial["score"] for trial in trials)
         assert one["row"] == trials[one["trial"]]["row"]
+        assert one["usual"] == trials[0]["score"]
         assert method_in(one["row"]).startswith(name)
 
 
@@ -272,6 +477,7 @@ def test_side_by_side_every_method_has_its_trials(people: Federation, tmp_path: 
     assert outcome(two) == outcome(one)  # the first trials do not depend on one another
 
 
+@pytest.mark.slow
 def test_a_budget_ends_the_search_with_equally_many_trials(people: Federation, tmp_path: Path) -> None:
     ended = []
 
@@ -291,6 +497,7 @@ def test_a_budget_ends_the_search_with_equally_many_trials(people: Federation, t
 
 
 @pytest.mark.usefixtures("early")
+@pytest.mark.slow
 def test_runs_that_fall_behind_are_given_up(people: Federation, tmp_path: Path) -> None:
     train = {"rounds": 4, "epochs": 1, "batch_size": 8}
     asked = {"search": ["lr=log:1e-6..0.1"], "trials": 6, "train": train, "sampler": "random"}
@@ -311,6 +518,7 @@ def test_a_trial_that_diverges_costs_that_trial_alone(people: Federation, tmp_pa
     trials = found.found[domain]["fedavg"]["trials"]
     assert any("finite" in trial["why"] for trial in trials)
     assert found.found[domain]["fedavg"]["row"].startswith("fedavg @ lr=0.0")
+    assert found.found[domain]["fedavg"]["usual"] is None  # the usual learning rate is not among those asked for
 
 
 def test_nothing_to_judge_by_is_refused(people: Federation, tmp_path: Path) -> None:
@@ -340,6 +548,7 @@ def test_what_was_found_goes_into_a_comparison(people: Federation, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("early")
+@pytest.mark.slow
 def test_the_page_says_what_was_chosen_and_what_mattered(people: Federation, tmp_path: Path) -> None:
     found = tuned(tmp_path, people, trials=4)
     page = (tmp_path / "tuning.html").read_text(encoding="utf-8")
@@ -350,13 +559,18 @@ def test_the_page_says_what_was_chosen_and_what_mattered(people: Federation, tmp
     assert "What mattered" in page
     assert "the held-out domain took no part" in page
     assert "Importance" in page
-    content = json.loads((tmp_path / "tuning.json").read_text(encoding="utf-8"))
-    first, *others = content["methods"]
-    scores = {name: [100 * one[name]["score"] for one in content["found"].values()] for name in content["methods"]}
-    for name in others:
-        gain = statistics.fmean(scores[name]) - statistics.fmean(scores[first])
-        side = "above" if gain >= 0 else "below"
-        assert f"searched alike, {name} is {abs(gain):.1f} points {side} {first} on the validation samples" in page
+    average, prox = (found.found[people.unseen[0].domain][name]["trials"] for name in ("fedavg", "fedprox"))
+    assert [one["alike"] for one in average] == [one["alike"] for one in prox] == [True, True, False, False]
+    pairs = [
+        (one["score"], other["score"])
+        for one, other in zip(average[:2], prox[:2], strict=True)
+        if one["score"] is not None and other["score"] is not None
+    ]
+    gain = 100 * statistics.fmean(other - one for one, other in pairs)
+    how = f"fedprox scores {abs(gain):.1f}" if round(gain, 1) else "fedprox and fedavg score alike (0.0"
+    assert how in page
+    assert f"over {len(pairs)} settings tried alike (lr, weight_decay), one seed, {len(pairs)} pairs of trials" in page
+    assert page.index('id="alike"') < page.index("<table")
 
 
 def test_a_time_is_read() -> None:

@@ -33,7 +33,7 @@ from fairsilo.runs.lock import LOCK, in_use, locked
 from fairsilo.watch import places as places_module
 from fairsilo.watch.opening import opened
 from fairsilo.watch.places import Memory, Places
-from fairsilo.watch.server import LOOPBACK, Watch
+from fairsilo.watch.server import LOOPBACK, Watch, _local
 from fairsilo.watch.states import EXCLUDED
 
 SMALL: dict[str, Any] = {"epochs": 1, "batch_size": 8, "engine": {"name": "sequential"}, "model": tiny.TinyNet}
@@ -87,7 +87,8 @@ def doctored(folder: Path, name: str, **changes: Any) -> None:
 
 def row(page: str, name: str) -> str:
     """The words of the table row that begins with a name."""
-    found = next(one for one in re.findall(r"<tr><th scope=\"row\">.*?</tr>", page, re.S) if f">{name}<" in one)
+    rows = re.findall(r"<tr><th scope=\"row(?:group)?\">.*?</tr>", page.replace("<wbr>", ""), re.S)
+    found = next(one for one in rows if f">{name}<" in one)
     return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", found)).strip()
 
 
@@ -300,6 +301,106 @@ def test_all_runs_are_listed_with_state_and_answers(runs: Path) -> None:
     assert "2 finished" in page
 
 
+def numbered(folder: Path, outside: float | None, own: float, spread: float, guessed: bool = False) -> None:
+    """A run folder with these answers; the spread is around the second."""
+    summary = RunFolder(folder).read_json("summary.json")
+    even = {**summary["fairness"]["global"], "std_silos": spread, "mean": own, "at_chance": guessed}
+    summary["generalisation"] |= {"mean": outside, "at_chance": guessed}
+    summary["personalisation"] |= {"mean": own, "at_chance": guessed}
+    (folder / "summary.json").write_text(
+        json.dumps({**summary, "about": "global", "fairness": {"global": even, "personal": even}})
+    )
+
+
+def test_a_spread_is_listed_with_its_mean_and_guessing_is_marked(runs: Path, tmp_path: Path) -> None:
+    """A model that always names one class is even, and not fair."""
+    for name in ("good", "guesses"):
+        shutil.copytree(runs / "faa", tmp_path / name)
+    numbered(tmp_path / "good", 0.8, 0.836, 0.046)
+    with serving(tmp_path) as visit:
+        assert "chance" not in row(visit("/")[1], "good")
+        assert row(visit("/")[1], "good").split(" 2 of 2 ")[1].startswith("80.0 % 83.6 % 4.6 (83.6) ")
+        assert "≈ chance: " not in visit("/")[1]
+        numbered(tmp_path / "guesses", 0.1, 0.1, 0.0, guessed=True)
+        page = visit("/")[1]
+    assert "10.0 % ≈ chance 10.0 % ≈ chance 0.0 (10.0) ≈ chance" in row(page, "guesses")
+    assert "≈ chance: no better than always naming the most frequent class" in page
+    assert "chance" not in row(page, "good")
+
+
+@pytest.fixture
+def compared(runs: Path, tmp_path: Path) -> Path:
+    """Two methods on two held-out domains, one of them with two seeds, of which a run has not begun; another run."""
+    cells = []
+    values = {("a", 0): 0.9, ("a", 1): 0.7, ("b", 0): 0.4}
+    for method in ("faa", "fedavg"):
+        for (domain, seed), value in values.items():
+            folder = f"{method}/{domain}-seed{seed}"
+            cells.append({"method": method, "held_out": domain, "seed": seed, "folder": folder, "rounds": 2})
+            if method == "fedavg" and seed == 1:
+                continue
+            shutil.copytree(runs / method, tmp_path / "all" / folder)
+            doctored(tmp_path / "all" / folder, "config.yaml", seed=seed, data={"held_out": domain})
+            guessed = method == "fedavg" and domain == "b"
+            numbered(tmp_path / "all" / folder, value, value + 0.05, value / 10, guessed=guessed)
+    (tmp_path / "all" / PLAN).write_text(json.dumps({"cells": cells}))
+    shutil.copytree(runs / "faa", tmp_path / "alone-one")
+    return tmp_path
+
+
+def test_a_grid_has_all_answers_and_their_means(compared: Path) -> None:
+    """Each held-out domain counts once: ((0.9 + 0.7) / 2 + 0.4) / 2."""
+    with serving(compared) as visit:
+        page = visit("/comparison/all")[1]
+    mean = "60.0 % 65.0 % 6.0 (65.0)"
+    cells = "90.0 % 95.0 % 9.0 (95.0) 70.0 % 75.0 % 7.0 (75.0) 40.0 % 45.0 % 4.0 (45.0)"
+    assert row(page, "faa") == f"faa {mean} {cells}"
+    guess = "≈ chance in 1 of 2 runs"
+    assert row(page, "fedavg") == (
+        f"fedavg 65.0 % {guess} 70.0 % {guess} 6.5 (70.0) {guess} 2 of 3 runs 90.0 % 95.0 % 9.0 (95.0) not begun "
+        "40.0 % ≈ chance 45.0 % ≈ chance 4.0 (45.0) ≈ chance"
+    )
+    assert re.findall(r'scope="col">([^<]*)<', part(page, "grid", "Runs"))[:3] == [
+        "method",
+        "mean",
+        "a held out, seed 0",
+    ]
+    assert "≈ chance: no better than" in page
+
+
+def test_the_runs_of_a_comparison_are_folded(compared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(compared) as visit:
+        page = part(visit("/")[1], "runs", "Runs")
+        assert row(page, "all") == "all 5 finished 5 runs of 2 methods " + row(page, "all").split("methods ")[1]
+        assert "faa, b held out, seed 0" in row(page, "faa/b-seed0")
+        assert 'href="/run/all/faa/b-seed0">faa/<wbr>b-<wbr>seed0</a>' in page
+        assert 'href="/run/alone-one">alone-<wbr>one</a>' in page
+        folded, alone = re.findall(r'<tbody class="folded">.*?</tbody>', page, re.S), row(page, "alone-one")
+        assert len(folded) == 1
+        assert folded[0].count('type="checkbox"') == 5
+        assert alone.startswith("alone-one finished faa, ")
+        assert '<details open data-name="all">' in page  # a handful
+        monkeypatch.setattr("fairsilo.watch.pages.HANDFUL", 4)
+        assert '<details data-name="all">' in visit("/")[1]
+    with serving(compared / "all") as visit:
+        page = part(visit("/")[1], "runs", "Runs")
+        assert row(page, "all").startswith("all 5 finished")
+        assert "faa, b held out" in row(page, "faa/b-seed0")
+        (compared / "all" / "faa" / "b-seed0" / "summary.json").write_text("{", encoding="utf-8")
+        assert "<details open data-name" in visit("/")[1]  # one of them needs a look
+
+
+def test_a_comparison_keeps_its_place_in_the_list(compared: Path) -> None:
+    """By the first of its runs, whatever begins later."""
+    for number, folder in enumerate(sorted((compared / "all").glob("*/*"))):
+        os.utime(folder / "config.yaml", (1000.0 + 100 * number, 1000.0 + 100 * number))
+    with serving(compared) as visit:
+        for moment, order in ((1050.0, ["alone-one", "all"]), (950.0, ["all", "alone-one"])):
+            os.utime(compared / "alone-one" / "config.yaml", (moment, moment))
+            page = part(visit("/")[1], "runs", "Runs").replace("<wbr>", "")
+            assert re.findall(r">(all|alone-one)<", page) == order
+
+
 def test_an_empty_folder_says_that_there_is_no_run_yet(tmp_path: Path) -> None:
     with serving(tmp_path) as visit:
         status, page, _ = visit("/")
@@ -501,7 +602,7 @@ def test_a_comparison_fills(people: Federation, tmp_path: Path, monkeypatch: pyt
     assert "1 of 3 runs are finished" in seen["grid"]
     assert row(seen["list"], "all") == "all 1 3"
     assert "3 of 3 runs are finished" in after
-    assert "Where nothing was held out" not in after
+    assert "from top to bottom: the global model on the held-out domain; silos&#x27; own models at home; " in after
     assert len(json.loads((tmp_path / "all" / PLAN).read_text())["cells"]) == 3
     (damaged,), (summary,) = ((tmp_path / "all").glob(f"{one}/*/summary.json") for one in ("faa", "fedavg"))
     damaged.write_bytes(b"\xff")
@@ -510,7 +611,12 @@ def test_a_comparison_fills(people: Federation, tmp_path: Path, monkeypatch: pyt
         assert row(grid, "faa") == "faa – damaged"
     doctored(summary.parent, summary.name, generalisation={"mean": None})
     with serving(tmp_path) as visit:
-        assert "Where nothing was held out: the silos&#x27; own models at home." in visit("/comparison/all")[1]
+        grid = visit("/comparison/all")[1]
+        found = RunFolder(summary.parent).read_json(summary.name)
+        own, even = found["personalisation"]["mean"], found["fairness"][found["about"]]
+        spread = f"{100 * even['std_silos']:.1f} ({100 * even['mean']:.1f})"
+        assert row(grid, "fedavg") == f"fedavg – {100 * own:.1f} % {spread}"
+        assert f'">{100 * own:.1f}\u00a0%</a>' in grid  # what there is leads to the run
 
 
 def test_names_with_odd_characters_are_found_and_shown(people: Federation, tmp_path: Path) -> None:
@@ -683,6 +789,23 @@ def test_a_run_over_sites_is_shown_as_waiting_while_its_server_lives(runs: Path,
             assert "failed lost" in row(page, "c")
 
 
+def test_a_run_that_is_taken_up_again_no_longer_says_how_it_was_broken_off(runs: Path, tmp_path: Path) -> None:
+    """Its process reads data and models first; until then the folder is that of the time before."""
+    folder = shutil.copytree(runs / "faa", tmp_path / "one")
+    doctored(folder, "run.json", status="stopped", message="the lights went out")
+    doing = {"a": {"state": "working", "exchange": "train"}}
+    (folder / NOW).write_text(json.dumps({"round": 3, "rounds": 9, "began": 0.0, "exchange": "train", "silos": doing}))
+    with serving(tmp_path) as visit:
+        assert "The lights went out" in visit("/run/one")[1]
+        with locked(folder):
+            page = visit("/run/one")[1]
+            assert "lights" not in page
+            assert "not finished yet" in page
+            assert "round 3: train" not in page
+            assert "training" not in row(page, "a")
+        assert "The lights went out" in visit("/run/one")[1]
+
+
 # ------------------------------------------------------------------------------------------------ what a run writes
 def test_a_run_says_where_it_is_and_stops_saying_so_at_its_end(people: Federation, tmp_path: Path) -> None:
     states = []
@@ -803,3 +926,19 @@ def test_the_time_left_is_within_a_fifth_where_rounds_that_evaluate_take_longer(
     took = [20.0] + [1.0 + (4.0 if number % every == 0 else 0.0) for number in range(2, 101)]
     found = seconds_left(took[:done], 100, every)
     assert found == pytest.approx(sum(took[done:]), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/run/mine", "/run/mine"),
+        ("/comparison/a=0.1/b%20c/", "/comparison/a=0.1/b%20c/"),
+        ("/", "/"),
+        ("//elsewhere.org", "/"),
+        ("/\\elsewhere.org", "/"),
+        ("/run//elsewhere", "/"),
+        ("/a:b", "/"),
+    ],
+)
+def test_a_browser_with_the_token_is_sent_to_the_page_that_it_asked_for(path: str, place: str) -> None:
+    assert _local(path) == place

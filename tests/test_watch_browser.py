@@ -178,6 +178,7 @@ class Breaks(Part):
             raise ValueError("the scanner is broken")
 
 
+@pytest.mark.slow
 def test_a_silo_that_fails_while_a_run_goes_on_is_shown_with_the_reason(browser: Any, tmp_path: Path) -> None:
     """The run waits in every round when all have trained, or failed to."""
     goes = threading.Semaphore(0)
@@ -236,6 +237,59 @@ def test_the_focus_stays_at_a_run_when_another_one_appears_above_it(browser: Any
         assert page.locator("#runs tbody a").first.inner_text() == "late"
         assert page.evaluate("document.activeElement.innerText") == "faa"
         page.close()
+
+
+def test_the_runs_of_a_comparison_are_unfolded_by_keyboard_and_stay_so(
+    browser: Any, root: Path, full: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another comparison appears above, which is folded: none of their runs needs a look."""
+    monkeypatch.setattr("fairsilo.watch.pages.HANDFUL", 0)
+    expect = playwright.expect
+    shutil.copytree(full / "all", tmp_path / "runs" / "all")
+    for config in (tmp_path / "runs" / "all").rglob("config.yaml"):
+        doctored(config.parent, "run.json", status="finished")
+    shutil.copytree(root / "faa", tmp_path / "runs" / "alone")
+    with opened(browser, tmp_path / "runs") as page:
+        fold, inside = page.locator("#runs summary"), page.locator("#runs tbody.folded tr + tr")
+        expect(inside.first).to_be_hidden()
+        expect(page.get_by_role("link", name="alone", exact=True)).to_be_visible()
+        fold.focus()
+        page.keyboard.press("Enter")
+        expect(inside.first).to_be_visible()
+        shutil.copytree(tmp_path / "runs" / "all", tmp_path / "runs" / "late")
+        for config in (tmp_path / "runs" / "late").rglob("config.yaml"):
+            os.utime(config, (4e9, 4e9))
+        expect(fold).to_have_count(2, timeout=10_000)
+        assert fold.all_inner_texts() == ["late", "all"]
+        shown = page.locator("#runs tbody.folded").evaluate_all(
+            "(all) => all.map((one) => one.querySelectorAll('tr')[1].checkVisibility())"
+        )
+        assert shown == [False, True]
+        assert page.evaluate("document.activeElement.innerText") == "all"
+
+
+def test_names_break_at_their_joints_on_a_phone(browser: Any, root: Path, tmp_path: Path) -> None:
+    name = "prototypes-augmentation_federated/photographs-seed12"
+    shutil.copytree(root / "faa", tmp_path / name)
+    with opened(browser, tmp_path, viewport={"width": 390, "height": 844}) as page:
+        link = page.locator("#runs tbody a")
+        lines = link.evaluate(
+            """(link) => {
+                const found = [];
+                for (const node of link.childNodes) for (let at = 0; at < node.textContent.length; at++) {
+                    const range = document.createRange();
+                    range.setStart(node, at);
+                    range.setEnd(node, at + 1);
+                    const top = Math.round(range.getBoundingClientRect().top);
+                    if (!found.length || found.at(-1)[0] !== top) found.push([top, ""]);
+                    found.at(-1)[1] += node.textContent[at];
+                }
+                return found.map((one) => one[1]);
+            }"""
+        )
+        assert "".join(lines) == name
+        assert len(lines) > 1
+        assert all(line[-1] in "/-_" for line in lines[:-1]), lines
 
 
 def test_what_is_read_aloud_keeps_its_emphasis(browser: Any, root: Path, tmp_path: Path) -> None:

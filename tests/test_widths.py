@@ -82,3 +82,58 @@ def test_a_table_that_fits_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> 
     screen = io.StringIO()
     Console(file=screen, width=80).print(table)
     assert shown(table, 80, monkeypatch) == screen.getvalue()
+
+
+# ----------------------------------------------------------------------------------------------------------- sentences
+SENTENCE = (
+    "nothing differs from fedavg for sure (three comparisons, corrected for their number), which four seeds may change"
+)
+
+
+def said(text: str, monkeypatch: pytest.MonkeyPatch, *, terminal: bool, stream: str = "console") -> list[str]:
+    """The lines of a sentence, of which the terminal breaks those that are longer than it is wide."""
+    screen = io.StringIO()
+    monkeypatch.setattr(output, stream, Console(file=screen, width=60, force_terminal=terminal, color_system=None))
+    (output.say if stream == "console" else output.complain)(text)
+    return screen.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("stream", ["console", "errors"])
+def test_a_sentence_is_broken_between_words_in_a_terminal_and_nowhere_else(
+    stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = said(SENTENCE, monkeypatch, terminal=True, stream=stream)
+    assert len(lines) == 2
+    assert max(map(len, lines)) <= 60
+    assert " ".join(lines) == SENTENCE
+    assert said(SENTENCE, monkeypatch, terminal=False, stream=stream) == [SENTENCE]
+
+
+@pytest.mark.parametrize(
+    ("before", "whole", "behind"),
+    [
+        ("the page with everything in it is here: ", "/data/of/somebody/" + 70 * "x" + "/comparison.html", ", for all"),
+        ("a cluster needs Dask, which is not here: ", "pip install 'fairsilo[cluster]'", "; then once more"),
+        ("a run by Python needs its own silos there; ", "`fairsilo resume runs/that-one --trust`", " goes on with it"),
+        ("from another machine, before you open it: ", "ssh -L 8400:127.0.0.1:8400 MACHINE", ""),
+        ("the same command goes on with what is in ", "runs/My Own Comparison/comparison.json", " since yesterday"),
+    ],
+)
+def test_paths_and_commands_stay_whole(before: str, whole: str, behind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["fairsilo", "compare", "fedavg", "--out", "runs/My Own Comparison"])
+    lines = said(before + whole + behind, monkeypatch, terminal=True)
+    assert len(lines) > 1
+    assert [line for line in lines if whole in line]
+    assert " ".join(lines) == before + whole + behind
+
+
+def test_the_settings_of_a_command_that_have_spaces_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["fairsilo", "run", "data.folder=/data/All Our Images"])
+    text = "cannot read what should be a picture, the file named /data/All Our Images/a.png"
+    assert said(text, monkeypatch, terminal=True)[1] == "/data/All Our Images/a.png"
+
+
+def test_lines_that_are_set_in_stay_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = said(f"  {SENTENCE}", monkeypatch, terminal=True)
+    assert [line[:3].strip() != "" and line[:2] == "  " for line in lines] == [True] * len(lines)
+    assert said("two\n\nlines", monkeypatch, terminal=True) == ["two", "", "lines"]

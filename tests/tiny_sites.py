@@ -29,8 +29,8 @@ from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.events import Callback, Event, silent
 from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
-from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.running import no_page, start_folder
+from fairsilo.runs.saved import SavedRun
 from fairsilo.runs.setup import Objects, federation_of, plan_of, resolved
 
 TRAINING, UNSEEN = ("print", "scan", "sketch"), "street"
@@ -152,7 +152,7 @@ def simulated_without(folder: Path, method: str, silo: str, round_: int, **chang
     chosen = experiment({**settings(**changes), "method": method})
     federation = federation_of(chosen)
     plan = plan_of(resolved(chosen, federation.roster), federation.roster)
-    loop = Loop(plan, federation.roster, Forgetful(plan, federation, silo, round_), records=RunFolder(folder))
+    loop = Loop(plan, federation.roster, Forgetful(plan, federation, silo, round_), records=SavedRun(folder))
     folder.mkdir(parents=True)
     return json.loads(json.dumps(loop.run().rows))  # type: ignore[no-any-return]
 
@@ -169,7 +169,7 @@ def simulated_joining(folder: Path, method: str, later: tuple[str, ...], round_:
     def loop(people: Federation, listener: Callback) -> Loop:
         plan = plan_of(resolved(chosen, people.roster), people.roster)
         engine = Sequential(plan, people, folder=folder)
-        return Loop(plan, people.roster, engine, records=RunFolder(folder), listener=listener)
+        return Loop(plan, people.roster, engine, records=SavedRun(folder), listener=listener)
 
     def cut(event: Event) -> None:
         if (event.kind, event.round) == ("round", round_ - 1):

@@ -10,11 +10,12 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from fairsilo.errors import FairsiloError, UnknownSettingError
-from fairsilo.fields import around, check_fields, range_text, setting
+from fairsilo.fields import around, check_fields, hints_of, range_text, setting
 from fairsilo.protocols import (
     PROTOCOLS,
     as_text,
@@ -260,6 +261,11 @@ class EngineSettings:
         "on a CPU: PyTorch's kernels, or products of matrices, which are faster on ARM",
         choices=("kernels", "matrices"),
     )
+    recurrence: str = setting(
+        "steps",
+        "on a GPU: LSTM layers by cuDNN, kernels for every step; or one kernel a layer, faster with many lanes or runs",
+        choices=("steps", "layers"),
+    )
     deterministic: bool = setting(
         False, "on a GPU: kernels that give the same numbers every time, where there are such; slower"
     )
@@ -342,7 +348,7 @@ def _help(metadata: Mapping[str, Any]) -> str:
 
 def all_settings() -> list[dict[str, Any]]:
     """All that a run can be told, under the names that always work: those of groups with a dot."""
-    hints = get_type_hints(Experiment)
+    hints = hints_of(Experiment)
     found: list[dict[str, Any]] = []
     for item in fields_of(Experiment):
         group: type = hints[item["name"]]
@@ -350,7 +356,8 @@ def all_settings() -> list[dict[str, Any]]:
     return found
 
 
-def known_keys() -> dict[str, str]:
+@cache
+def known_keys() -> Mapping[str, str]:
     """Dotted key -> dotted key, and each unambiguous last word -> its dotted key."""
     dotted = [item["name"] for item in all_settings()]
     keys = {key: key for key in dotted}
@@ -370,7 +377,7 @@ def experiment(settings: Mapping[str, Any] | None = None, overrides: Iterable[st
     if "method" not in flat:
         flat.setdefault("baseline", "fedavg")
     nested = _nested(flat)
-    hints = get_type_hints(Experiment)
+    hints = hints_of(Experiment)
     for group, values in nested.items():
         if dataclasses.is_dataclass(hints[group]):
             nested[group] = hints[group](**values)
@@ -446,7 +453,7 @@ def _known(key: str) -> str:
 
 
 def _flatten(settings: Mapping[str, Any]) -> dict[str, Any]:
-    hints = get_type_hints(Experiment)
+    hints = hints_of(Experiment)
     flat: dict[str, Any] = {}
     for key, value in settings.items():
         if dataclasses.is_dataclass(hints.get(key)):
@@ -484,6 +491,6 @@ def _read_value(key: str, text: str) -> Any:
 def _kinds(key: str) -> set[Any]:
     """The types a setting may have."""
     group, _, leaf = key.rpartition(".")
-    hints = get_type_hints(Experiment)
-    hint = get_type_hints(hints[group])[leaf] if group else hints[leaf]
+    hints = hints_of(Experiment)
+    hint = hints_of(hints[group])[leaf] if group else hints[leaf]
     return {getattr(kind, "__origin__", kind) for kind in getattr(hint, "__args__", None) or (hint,)}

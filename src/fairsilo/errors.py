@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -33,7 +34,7 @@ class UnknownSettingError(FairsiloError):
 
 
 class StoppedError(FairsiloError):
-    """A run that cannot go on; its last checkpoint can be resumed."""
+    """A run that cannot go on, such as one whose quorum failed; its last checkpoint can be resumed (exit code 1)."""
 
 
 class QuorumError(StoppedError):
@@ -46,6 +47,13 @@ def file_problem(problem: OSError) -> str:
     named = "" if problem.filename is None else _IN_THE_MAKING.sub(r"\1\2", str(problem.filename))
     where = f"cannot read or write {named}: " if named else ""
     return "; ".join([f"{where}{reason}", *getattr(problem, "__notes__", ())])
+
+
+def reason_of(problem: Exception) -> str:
+    """The exception and the line that raised it: enough to find it, nothing of the data."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    where = f" ({frames[-1].name}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(problem).__name__}: {problem}{where}"
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, get_type_hints
 
 from fairsilo.errors import FairsiloError
@@ -127,9 +128,16 @@ def range_text(metadata: Mapping[str, Any]) -> str:
     return f"at most {high:g}" if high is not None else ""
 
 
+@cache
+def hints_of(owner: type) -> Mapping[str, Any]:
+    """The type of every field of a dataclass; they are texts in its file, and are looked up once."""
+    return get_type_hints(owner)
+
+
 def check_fields(owner: Any, label: str = "") -> None:
     """Convert and check every field of a dataclass made with `setting`; raise one sentence on the first bad one."""
-    hints = get_type_hints(type(owner))
+    kind: Any = type(owner)
+    hints = hints_of(kind)
     for item in dataclasses.fields(owner):
         if dataclasses.is_dataclass(hints[item.name]):
             continue

@@ -18,9 +18,8 @@ from tempfile import TemporaryDirectory
 
 from fairsilo import data
 from fairsilo.errors import FairsiloError, nearest, told_of
-from fairsilo.methods.catalogue import CATALOGUE
-from fairsilo.methods.others import GROUP
-from fairsilo.models.registry import all_models
+from fairsilo.methods import names
+from fairsilo.models.described import all_models
 from fairsilo.plugins import registered
 
 LONGEST = 40  # characters of a name, so that lines of the package stay short
@@ -129,7 +128,7 @@ def _plain(name: str) -> str:
 def _known(kind: str) -> Iterable[str]:
     """What fairsilo or an installed package has under a name; nothing is imported to find out."""
     if kind == "method":
-        return (*CATALOGUE, *registered(GROUP))
+        return (*names.own(), *registered(names.GROUP))
     return all_models() if kind == "model" else data.all_datasets()
 
 

@@ -306,7 +306,7 @@ def test_parquet_with_classes_as_texts(tmp_path: Path) -> None:
 
 
 def test_the_hub_is_asked_only_where_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from fairsilo.data.finding import prepare
+    from fairsilo.data.preparing import prepare
 
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(FairsiloError, match=r"needs the package datasets: pip install 'fairsilo\[hub\]'"):

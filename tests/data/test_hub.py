@@ -11,9 +11,9 @@ import torch
 from pictures import picture
 
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, Dataset
-from fairsilo.data.finding import prepare
 from fairsilo.data.hub import read_hub, read_parquet
 from fairsilo.data.prepared import read_prepared
+from fairsilo.data.preparing import prepare
 from fairsilo.data.reading import Stack
 from fairsilo.errors import FairsiloError
 

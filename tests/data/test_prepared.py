@@ -18,9 +18,10 @@ from fairsilo.core.samples import InFile
 from fairsilo.data import load
 from fairsilo.data.checking import check_data
 from fairsilo.data.dataset import TEST, TRAIN, UNDECIDED, VALIDATION, Dataset, Domain
-from fairsilo.data.finding import prepare, report
+from fairsilo.data.finding import report
 from fairsilo.data.packed import write_packed
 from fairsilo.data.prepared import find_prepared, read_prepared, verify, write_prepared
+from fairsilo.data.preparing import prepare
 from fairsilo.data.reading import Stack
 from fairsilo.data.text import text_domain
 from fairsilo.errors import FairsiloError

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fairsilo import __version__
-from fairsilo.core.files import numbers
+from fairsilo.core.disk import numbers
 from fairsilo.deploy.flare import administration, attendance, kits
 from fairsilo.deploy.flare.machines import Kept, Session, site_command
 from fairsilo.deploy.flare.supervisor import Supervisor

@@ -17,7 +17,7 @@ from fairsilo.deploy.settings import read_site
 from fairsilo.deploy.site import Site
 from fairsilo.engine.events import Event
 from fairsilo.errors import FairsiloError
-from fairsilo.runs.running import finished
+from fairsilo.runs.folder import finished
 from tiny_sites import (
     SIZE,
     TRAIN,
@@ -38,6 +38,7 @@ EVERYBODY = (*TRAINING, UNSEEN)
 
 
 # ----------------------------------------------------------------------------------------------------------- a baseline
+@pytest.mark.slow
 def test_a_baseline_is_trained_after_the_method_as_in_a_simulation(tmp_path: Path) -> None:
     simulated(tmp_path / "here", "ditto", baseline="scaffold")
     run = begun(tmp_path / "there", "ditto", baseline="scaffold")

@@ -322,7 +322,7 @@ class Piecewise(Part):
 @pytest.mark.parametrize(
     ("how", "changes", "newcomer", "why"),
     [
-        ("fedavg", {"engine": {"newcomers": False}}, {}, "the run takes no newcomers (engine.newcomers)"),
+        ("fedavg", {"engine": {"newcomers": False}}, {}, "the run takes no newcomers (engine.newcomers); set it"),
         ("fedavg", {}, {"folder": "small"}, "it has samples of shape 3x12x12, and the run's silos of 3x16x16"),
         ("faa", {}, {"validation": 0}, "measures models on validation data, and 'sketch' has none"),
         ("fedavg | test_serving:Piecewise", {}, {}, "has a piece of its server's model for each silo"),

@@ -162,6 +162,7 @@ def test_noise_at_sites_is_no_function_of_what_the_server_knows(tmp_path: Path) 
     assert [{f"{value:.9g}" for value in one.values()} for one in spent] == [{f"{value:.9g}"} for value in wanted]
 
 
+@pytest.mark.slow
 def test_a_site_takes_no_part_without_what_it_requires(authority: Authority, tmp_path: Path) -> None:
     """Its word is for the server, its sentence for its own log."""
     sites = signing_sites(tmp_path / "sites", authority)

@@ -22,8 +22,7 @@ from fairsilo.engine.events import Callback, Callbacks, Event, guarded, silent
 from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.runs import compare as comparing
 from fairsilo.runs import running
-from fairsilo.runs.folder import RunFolder
-from fairsilo.runs.running import slug
+from fairsilo.runs.folder import RunFolder, slug
 from fairsilo.runs.setup import Objects, evaluate_of, federation_of
 
 PLAIN = "fedavg"
@@ -129,7 +128,10 @@ def advise(
     comparing.check_names(names, objects)
     people = dataclasses.replace(objects.federation or federation_of(base), unseen=())
     if len(people.silos) < 2:
-        raise FairsiloError("there is a single silo that trains, so that there is nothing to choose between")
+        raise FairsiloError(
+            "there is a single silo that trains, so that there is nothing to choose between; "
+            "divide the data into two silos or more"
+        )
     folder = out or Path("runs") / slug(f"advice-{people.name}")
     base = _for_pilots(base, people)
     divisions, skipped = _divisions(base, people, objects)
@@ -278,22 +280,24 @@ def fitting(
 ) -> tuple[int, tuple[str, ...]]:
     """How many rounds pilots have and which domains they hold out, where a round of FedAvg takes `each` seconds.
 
-    There should be time for five turns. Fewer rounds come first, then fewer domains.
+    There should be time for five turns. Fewer rounds come first, then fewer domains, then fewer turns.
 
     Raises:
-        FairsiloError: Not even the shortest pilots fit.
+        FairsiloError: Not even one turn of the shortest pilots fits.
     """
     if options.rounds:
         return options.rounds, domains
     at_once = min(options.jobs, methods)
-    for count in range(len(domains), 0, -1):
-        possible = math.floor(options.budget * at_once / (TURNS * methods * count * DEARER * max(each, 1e-6)))
+    shapes = [(TURNS, count) for count in range(len(domains), 0, -1)]
+    shapes += [(turns, 1) for turns in range(TURNS - 1, 0, -1)]
+    for turns, count in shapes:
+        possible = math.floor(options.budget * at_once / (turns * methods * count * DEARER * max(each, 1e-6)))
         if possible >= min(FEWEST, rounds):
             return min(rounds, possible), domains[:count]
-    needed = TURNS * methods * DEARER * each * min(FEWEST, rounds) / at_once
+    needed = methods * DEARER * each * min(FEWEST, rounds) / at_once
     raise FairsiloError(
-        f"{options.budget:.0f} s are too short: a round takes about {each:.1f} s, and pilots of {methods} methods "
-        f"{needed:.0f} s at least; give a longer budget or fewer methods"
+        f"{options.budget:.0f} s are too short: a round takes about {each:.1f} s, and one pilot of each of {methods} "
+        f"methods {needed:.0f} s at least; give a longer --budget, fewer --rounds or fewer methods"
     )
 
 
@@ -343,8 +347,9 @@ class _Pilots:
     def turn(self, number: int, seed: int) -> list[dict[str, Any]]:
         """All pilots with a seed."""
         plan = self.plan
-        said = f"turn {number}: {len(plan.methods)} methods, {len(plan.domains)} divisions, {plan.rounds} rounds"
-        self.told(Event("note", 0, plan.rounds, text=f"{said}, seed {seed}"))
+        sizes = {"method": len(plan.methods), "division": len(plan.domains), "round": plan.rounds}
+        said = ", ".join(f"{count} {word}{'s' * (count != 1)}" for word, count in sizes.items())
+        self.told(Event("note", 0, plan.rounds, text=f"turn {number}: {said}, seed {seed}"))
         return [cell for domain in plan.domains for cell in self._pilot(domain, seed)]
 
     def _place(self, domain: str, seed: int) -> Path:

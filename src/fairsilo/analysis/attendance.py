@@ -28,7 +28,7 @@ def gone_since(rounds: Rows, rows: Rows) -> dict[str, tuple[int, str]]:
     """Silos that failed until the end -> the first round of that, and why they failed in it."""
     heard: dict[int, set[str]] = {}
     for row in rows:
-        heard.setdefault(row["round"], set()).add(row["silo"])
+        heard.setdefault(row.get("made", row["round"]), set()).add(row["silo"])
     found: dict[str, tuple[int, str]] = {}
     for record in rounds:
         answered = heard.get(record["round"], set()) | set(record.get("counted") or ())

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
+from fairsilo.analysis.distributions import fisher_tail
 from fairsilo.analysis.paired import SAME, Difference, over_values
 
 SOURCES = ("rows", "columns", "together", "looks")
@@ -73,7 +73,7 @@ def _squares(part: Array, shape: tuple[int, ...]) -> float:
 def _f_test(square: float, free: int, other: float, other_free: int, smallest: float) -> float | None:
     if not free or not other_free or other <= smallest:
         return None
-    return float(stats.f.sf((square / free) / (other / other_free), free, other_free))  # type: ignore[attr-defined]
+    return fisher_tail((square / free) / (other / other_free), free, other_free)
 
 
 def contributions(values: Array, rows: Sequence[str], columns: Sequence[str]) -> tuple[dict[str, Difference], ...]:

@@ -2,7 +2,8 @@
 
 A row is a dictionary with round, silo, domain, unseen, model (global, personal, or adapted: the global one after its
 adaptation to an unseen silo), split, loss, metric (the one that is reported), samples; and, by name, all metrics of
-the task (`metrics`), their standard errors from the test size (`errors`) and counts per class (`per_class`).
+the task (`metrics`), their standard errors from the test size (`errors`) and counts per class (`per_class`). Where
+silos sit out, a row of an own model may say in which earlier round it was `made`.
 Metrics are as the task measures them; tables and pages show shares (0 to 1) in percent, others as they are.
 """
 
@@ -240,10 +241,20 @@ TAILS = ("worst_tenth", "best_tenth")  # over silos, as q-FFL and FFT-GP report 
 VARIANCE = "variance_silos"
 
 
+def of_own_models(summary: Mapping[str, Any]) -> bool:
+    """Whether fairness is that of the silos' own models, and not of the global one."""
+    return bool(summary["about"] == "personal" and summary["fairness"]["personal"])
+
+
 def judged_fairness(summary: Mapping[str, Any]) -> Mapping[str, Any]:
     """How even the model is that the results are about, over the silos that trained."""
-    found: Mapping[str, Any] = summary["fairness"][summary["about"]] or summary["fairness"]["global"]
+    found: Mapping[str, Any] = summary["fairness"]["personal" if of_own_models(summary) else "global"]
     return found
+
+
+def with_own_models(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The methods whose fairness is that of the silos' own models, in the order of their runs."""
+    return list(dict.fromkeys(cell["method"] for cell in cells if of_own_models(cell["summary"])))
 
 
 def headline(summary: Mapping[str, Any]) -> dict[str, float | None]:
@@ -279,6 +290,15 @@ def by_held_out(cells: Sequence[Mapping[str, Any]], method: str, key: str) -> di
     means = {domain: mean(values) if values else None for domain, values in found.items()}
     known = [value for value in means.values() if value is not None]
     return means | {"mean": mean(known) if known else None}
+
+
+def spread_by_held_out(cells: Sequence[Mapping[str, Any]], method: str, key: str) -> dict[str, float]:
+    """Held-out domain -> sample standard deviation over seeds of a method's headline; those with several seeds."""
+    found: dict[str, list[float]] = {}
+    for cell in cells:
+        if cell["method"] == method and (value := headline(cell["summary"])[key]) is not None:
+            found.setdefault(cell["held_out"], []).append(value)
+    return {domain: deviation(values, 1) for domain, values in found.items() if len(values) > 1}
 
 
 def guessed_by_held_out(cells: Sequence[Mapping[str, Any]], method: str, key: str) -> set[str]:

@@ -13,10 +13,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
-from scipy import stats
-
 from fairsilo.analysis.chance import CONFIDENCE
+from fairsilo.analysis.distributions import student_quantile, student_tail
 from fairsilo.analysis.metrics import AT_HOME, HEADLINES, TAILS, VARIANCE, at_chance, deviation, headline, mean
 
 SURE = 0.05  # what is less likely by chance, after correction, is called sure
@@ -61,8 +59,7 @@ def over_federations(federations: Sequence[Pairs], same: float = SAME) -> Differ
     if error <= same:  # nothing but rounding
         return Difference(mean, None, None)
     free = error**4 / math.fsum(part**2 / look.free for part, look in zip(parts, looks, strict=True))
-    p = float(2 * stats.t.sf(abs(mean) / error, free))  # type: ignore[attr-defined]
-    return Difference(mean, margin_of(error, free), p)
+    return Difference(mean, margin_of(error, free), 2 * student_tail(abs(mean) / error, free))
 
 
 class _Look(NamedTuple):
@@ -229,7 +226,7 @@ def _by_domain(values: Pairs) -> dict[str, list[float]]:
 
 def margin_of(error: float, free: float) -> float:
     """Half the width of the interval (95 %) around a mean with this standard error and these degrees of freedom."""
-    return float(stats.t.ppf((1 + CONFIDENCE) / 2, free)) * error  # type: ignore[attr-defined]
+    return student_quantile((1 + CONFIDENCE) / 2, free) * error
 
 
 def corrected(found: Sequence[Difference]) -> list[Difference]:
@@ -272,6 +269,9 @@ def front(scores: Sequence[Mapping[str, float]]) -> list[str]:
 
 def mean_ranks(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Name -> its rank (1 has the most, equals share theirs) in each of several scores, averaged."""
-    names = list(scores[0])
-    ranks = [stats.rankdata([-round(one[name], 6) for name in names]) for one in scores]
-    return {name: float(rank) for name, rank in zip(names, np.mean(ranks, axis=0), strict=True)}
+    rounded = [{name: round(one[name], 6) for name in scores[0]} for one in scores]
+    return {name: statistics.fmean(_rank(one[name], list(one.values())) for one in rounded) for name in scores[0]}
+
+
+def _rank(value: float, among: Sequence[float]) -> float:
+    return sum(other > value for other in among) + (among.count(value) + 1) / 2

@@ -1,8 +1,10 @@
-"""How long a run will still take, from how long its rounds took."""
+"""How long a run will still take, from how long its rounds took, and a comparison, from how long its runs took."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from fairsilo.engine.scheduling import makespan
 
 RECENT = 8  # rounds: a machine gets busy or free while a run goes on
 
@@ -43,6 +45,34 @@ def seconds_left(
 
     left = [expected(number) for number in range(first + len(took), rounds + 1)]
     return max(sum(left) - min(spent, left[0]), 0.0) if left else 0.0
+
+
+def runs_left(
+    took: Mapping[str, Sequence[float]], open_runs: Sequence[tuple[str, float]], at_once: int = 1
+) -> float | None:
+    """What is left of several runs, in seconds; None before one of them is finished.
+
+    A run is expected to take the mean of its method's runs or, where there are none, of all runs.
+
+    Args:
+        took: Method -> seconds of each of its finished runs.
+        open_runs: The others, in the order in which they are made: the method, and which share of the run is left.
+        at_once: How many are made side by side.
+
+    Example:
+        >>> runs_left({"fedavg": [10.0, 14.0], "faa": [30.0]}, [("fedavg", 0.5), ("faa", 1.0), ("afl", 1.0)])
+        54.0
+        >>> runs_left({"fedavg": [10.0]}, [("fedavg", 1.0)] * 3, at_once=2)
+        20.0
+    """
+    if not open_runs:
+        return 0.0
+    everything = [seconds for some in took.values() for seconds in some]
+    if not everything:
+        return None
+    known = {method: sum(some) / len(some) for method, some in took.items() if some}
+    usual = sum(everything) / len(everything)
+    return makespan([share * known.get(method, usual) for method, share in open_runs], at_once)
 
 
 def _evaluates(number: int, rounds: int, every: int) -> bool:

@@ -5,10 +5,12 @@ Commands hold no logic of their own. They import torch and what needs it when th
 
 from __future__ import annotations
 
+import inspect
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from fairsilo import __version__
 from fairsilo.cli.advising import advise
@@ -23,6 +25,7 @@ from fairsilo.cli.drawing import figure
 from fairsilo.cli.exporting import export
 from fairsilo.cli.federating import federation
 from fairsilo.cli.indexing import index
+from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.keeping import runs
 from fairsilo.cli.listing import methods, models, settings
 from fairsilo.cli.making import new
@@ -34,8 +37,19 @@ from fairsilo.cli.tuning import tune
 from fairsilo.cli.using import evaluate, personalise, predict
 from fairsilo.cli.watching import watch
 from fairsilo.errors import FairsiloError, StoppedError, UnknownSettingError, file_problem
+from fairsilo.methods.names import may_have
+
+
+class Commands(TyperGroup):
+    """Also what is interrupted before or after its work ends with a sentence."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with interruptible(""):
+            return super().invoke(ctx)
+
 
 app = typer.Typer(
+    cls=Commands,
     help="Cross-silo federated learning under domain shift: generalise, personalise, stay fair.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -73,6 +87,19 @@ app.add_typer(site, name="site")
 app.add_typer(index, name="index")
 
 
+def _join_lines(group: typer.Typer) -> None:
+    """The lines of a paragraph in help texts: typer keeps those of all but the first, however wide the terminal is."""
+    for command in group.registered_commands:
+        paragraphs = inspect.cleandoc(getattr(command.callback, "__doc__", None) or "").split("\n\n")
+        command.help = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+    for inner in group.registered_groups:
+        if inner.typer_instance:
+            _join_lines(inner.typer_instance)
+
+
+_join_lines(app)
+
+
 @app.callback(invoke_without_command=True)
 def root(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
     if version:
@@ -97,7 +124,7 @@ def main() -> None:
 
 def _explained(problem: FairsiloError) -> str:
     """What is no setting of a run may be one of a method, which stands behind its name."""
-    if not isinstance(problem, UnknownSettingError):
+    if not isinstance(problem, UnknownSettingError) or not may_have(problem.key):
         return str(problem)
     from fairsilo.methods.catalogue import having
 

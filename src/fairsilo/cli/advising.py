@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fairsilo.cli.completing import methods
+from fairsilo.cli.completing import goals, of_comparison
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, console, say, show, show_json
 from fairsilo.cli.running import OutFolder
@@ -15,6 +15,7 @@ from fairsilo.cli.tuning import seconds_in
 from fairsilo.config import experiment, read_yaml
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.comparison import is_setting
+from fairsilo.runs.names import refuse_unknown
 
 
 def advise(
@@ -23,12 +24,14 @@ def advise(
         typer.Argument(
             help="methods to try (else a handful) and settings as key=value",
             metavar="[METHOD...]",
-            autocompletion=methods,
+            autocompletion=of_comparison,
         ),
     ] = None,
     config: Annotated[Path | None, typer.Option("--config", "-c", help="a YAML file of settings")] = None,
     budget: Annotated[str, typer.Option(help="the time for pilots, such as 10m or 2h")] = "10m",
-    goal: Annotated[str, typer.Option(help="what counts: all, generalise, personalise or fair")] = "all",
+    goal: Annotated[
+        str, typer.Option(help="what counts: all, generalise, personalise or fair", autocompletion=goals)
+    ] = "all",
     rounds: Annotated[
         int | None, typer.Option(min=1, help="of each pilot; by default as many as the time allows")
     ] = None,
@@ -47,6 +50,8 @@ def advise(
     for one in given:
         if one.partition("=")[0].strip() in ("method", "baseline"):
             raise FairsiloError(f"{one!r} has no effect here; name the methods to try beside fedavg")
+    base = experiment(read_yaml(config) if config else {}, given)
+    refuse_unknown(base, names)
     from fairsilo import api
     from fairsilo.cli.progress import ProgressListener
     from fairsilo.report.advice_page import PAGE, advice_table, sentences, shift_sentences
@@ -55,7 +60,7 @@ def advise(
     with interruptible("the same command goes on with the pilots"), following as listener:
         found = api.advise(
             names,
-            experiment=experiment(read_yaml(config) if config else {}, given),
+            experiment=base,
             budget=seconds_in(budget),
             goal=goal,
             pilot_rounds=rounds,
@@ -68,7 +73,9 @@ def advise(
     if as_json:
         show_json(content)
         return
+    answer, *rest = sentences(content)
+    say(answer)
     show(advice_table(content))
-    for line in (*shift_sentences(content), *sentences(content)):
+    for line in (*rest, *shift_sentences(content)):
         say(line)
     say(f"page: {found.folder / PAGE}")

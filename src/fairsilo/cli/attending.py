@@ -10,7 +10,7 @@ import typer
 
 from fairsilo.cli.federating import needed
 from fairsilo.cli.interrupts import until_stopped
-from fairsilo.cli.output import say
+from fairsilo.cli.output import say, verbatim
 from fairsilo.cli.running import Settings
 from fairsilo.config import experiment, read_yaml
 from fairsilo.deploy.brief import refuse_unnamed
@@ -117,4 +117,4 @@ def unit(
     from fairsilo.deploy.flare import attendance, kits
 
     kits.site_name(folder)
-    say(attendance.unit(folder, user or getpass.getuser()))
+    verbatim(attendance.unit(folder, user or getpass.getuser()))

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from fairsilo.cli.output import AsJson, console, say, show_json
+from fairsilo.cli.completing import models
+from fairsilo.cli.output import AsJson, console, show_json, verbatim
 
 
 def bench(
-    model: Annotated[str, typer.Option(help="the network that silos train")] = "small-cnn",
+    model: Annotated[str, typer.Option(help="the network that silos train", autocompletion=models)] = "small-cnn",
     silos: Annotated[int, typer.Option(min=2)] = 20,
     samples: Annotated[int, typer.Option(min=2, help="of each silo")] = 500,
     size: Annotated[int, typer.Option(min=8, help="of images, in pixels")] = 32,
@@ -30,4 +31,4 @@ def bench(
     if as_json:
         show_json(found)
     else:
-        say(markdown(found))
+        verbatim(markdown(found))

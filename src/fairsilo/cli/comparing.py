@@ -7,17 +7,18 @@ from typing import Annotated
 
 import typer
 
-from fairsilo.cli.completing import methods
+from fairsilo.cli.completing import of_comparison
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, console, say, show, show_json
 from fairsilo.cli.running import Anonymous, HeldOut, OutFolder, Seeds, Track, listed, trackers
 from fairsilo.runs.comparison import is_setting, read_comparison_file
+from fairsilo.runs.names import refuse_unknown
 
 
 def compare(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(help="methods and settings as key=value", metavar="[METHOD...]", autocompletion=methods),
+        typer.Argument(help="methods and settings as key=value", metavar="[METHOD...]", autocompletion=of_comparison),
     ] = None,
     config: Annotated[
         Path | None,
@@ -43,18 +44,21 @@ def compare(
     names = [text for text in arguments or () if not is_setting(text)]
     given = [text for text in arguments or () if is_setting(text)]
     asked = read_comparison_file(config, given, methods=names, seeds=listed(seeds), held_out=listed(held_out))
+    refuse_unknown(asked.experiment, asked.methods)
     from fairsilo import api
     from fairsilo.cli.grid import GridListener
     from fairsilo.cli.progress import ProgressListener
     from fairsilo.report.comparison_page import write_comparison
-    from fairsilo.runs.running import slug
+    from fairsilo.runs.folder import slug
 
     if out is None and config is not None and not names:
         out = Path("runs") / slug(f"compare-{config.stem}")
     along = trackers(track, anonymous)
     again = "the same command goes on from the last complete round"
     elsewhere = jobs > 1 or cluster is not None
-    following = GridListener(console, quiet=as_json) if elsewhere else ProgressListener(console, quiet=as_json)
+    following: GridListener | ProgressListener = ProgressListener(console, quiet=as_json)
+    if elsewhere:
+        following = GridListener(console, quiet=as_json, at_once=None if cluster else jobs)
     with interruptible(again), following as listener:
         found = api.compare(
             asked.methods,
@@ -66,7 +70,7 @@ def compare(
             listener=[listener, *along],
             jobs=jobs,
             cluster=cluster,
-            planned=following.begin if isinstance(following, GridListener) else None,
+            planned=following.begin,
             tuned=asked.tuned,
         )
     page = write_comparison(found.folder)
@@ -80,10 +84,10 @@ def show_comparison(page: Path) -> None:
     """The tables of the comparison that a page is about."""
     from fairsilo.report.comparison_page import read_comparison
     from fairsilo.report.glance import surely
-    from fairsilo.report.tables import comparison_table, held_out_tables, spread_table
+    from fairsilo.report.tables import comparison_tables
 
     content = read_comparison(page.parent)
-    for table in (*held_out_tables(content), comparison_table(content), spread_table(content)):
+    for table in comparison_tables(content):
         show(table)
     for line in surely(content):
         say(line)

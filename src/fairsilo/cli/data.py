@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fairsilo.cli import completing
 from fairsilo.cli.output import AsJson, console, say, show_json
 from fairsilo.errors import FairsiloError
 
@@ -17,6 +18,7 @@ def datasets(
         typer.Argument(
             metavar="[NAME | check PATH | prepare NAME]",
             help="a data set, or your own folder, index or packed files; check: all faults; prepare: convert once",
+            autocompletion=completing.datasets,
         ),
     ] = None,
     source: Annotated[
@@ -24,7 +26,10 @@ def datasets(
     ] = None,
     size: Annotated[int | None, typer.Option("--size", help="prepare: resize images to this many pixels")] = None,
     fit: Annotated[
-        str, typer.Option("--fit", help="prepare: squeeze, crop or pad images that are not square")
+        str,
+        typer.Option(
+            "--fit", help="prepare: squeeze, crop or pad images that are not square", autocompletion=completing.fits
+        ),
     ] = "squeeze",
     root: Annotated[str | None, typer.Option("--root", help="where public data are; else FAIRSILO_DATA")] = None,
     as_json: AsJson = False,
@@ -142,7 +147,7 @@ def _prepare(name: str, source: str | None, size: int | None, fit: str, root: st
 
     from fairsilo.data import datasets as public
     from fairsilo.data import is_public
-    from fairsilo.data.finding import prepare
+    from fairsilo.data.preparing import prepare
     from fairsilo.errors import nearest
 
     if not is_public(name):

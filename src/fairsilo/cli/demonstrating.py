@@ -20,18 +20,18 @@ def demo(out: OutFolder = None, as_json: AsJson = False) -> None:
     chosen = experiment(DEMO)
     from fairsilo import api
     from fairsilo.cli.progress import ProgressListener
-    from fairsilo.report.comparison_page import read_comparison, write_comparison
-    from fairsilo.report.tables import paired_sentence
+    from fairsilo.report.comparison_page import write_comparison
 
     methods = [chosen.baseline or "fedavg", chosen.method]
     with interruptible("the same command goes on from the last complete round"):
         with ProgressListener(console, quiet=as_json) as listener:
             folder = out or Path("runs") / "demo"
-            found = api.compare(methods, experiment=chosen, seeds=DEMO_SEEDS, out=folder, listener=listener)
+            found = api.compare(
+                methods, experiment=chosen, seeds=DEMO_SEEDS, out=folder, listener=listener, planned=listener.begin
+            )
         page = write_comparison(found.folder)
     if as_json:
         show_json(found.as_dict())
         return
     show_comparison(page)
-    say(f"one run in detail: fairsilo report '{found.folder / found.cells[-1]['folder']}'")
-    say(paired_sentence(read_comparison(page.parent)))
+    say(f"one run in detail: {found.folder / found.cells[-1]['folder'] / 'report.html'}")

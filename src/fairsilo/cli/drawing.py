@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
-from fairsilo.cli.output import AsJson, Trust, say, show_json
+from fairsilo.cli.completing import figures, run_folders
+from fairsilo.cli.output import AsJson, Trust, say, show_json, verbatim
 from fairsilo.errors import FairsiloError
 
 
 def figure(
-    name: Annotated[str, typer.Argument(help="a figure, or `all`; without a run: `list`")],
+    name: Annotated[str, typer.Argument(help="a figure, or `all`; without a run: `list`", autocompletion=figures)],
     folder: Annotated[
-        Path | None, typer.Argument(help="a finished run with evaluate.keep_local=true (or FedAG's)")
+        Path | None,
+        typer.Argument(help="a finished run with evaluate.keep_local=true (or FedAG's)", autocompletion=run_folders),
     ] = None,
     options: Annotated[list[str] | None, typer.Argument(help="options as key=value")] = None,
     as_json: AsJson = False,
@@ -45,14 +47,14 @@ def figure(
         show_json({"files": [str(path) for path in written], "report": str(page)})
         return
     for path in (*written, page):
-        say(path)
+        verbatim(path)
 
 
 def _list(as_json: bool) -> None:
-    from fairsilo.report.figures.registry import FIGURES
+    from fairsilo.report.figures.captions import CAPTIONS
 
     if as_json:
-        show_json([{"name": key, "title": one.title, "about": one.about} for key, one in FIGURES.items()])
+        show_json([{"name": key, **one._asdict()} for key, one in CAPTIONS.items()])
         return
-    for key, one in FIGURES.items():
+    for key, one in CAPTIONS.items():
         say(f"{key}: {one.about}")

@@ -7,13 +7,21 @@ from typing import Annotated
 
 import typer
 
+from fairsilo.cli import completing
 from fairsilo.cli.output import AsJson, Trust, say, show_json
 from fairsilo.cli.using import RunFolder
 
 
 def export(
     folder: RunFolder,
-    to: Annotated[str, typer.Option("--to", help="onnx, pt2 (torch.export), safetensors or hf (Hugging Face layout)")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            help="onnx, pt2 (torch.export), safetensors or hf (Hugging Face layout)",
+            autocompletion=completing.formats,
+        ),
+    ],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="the folder; by default exported/FORMAT in the run folder")
     ] = None,
@@ -22,7 +30,12 @@ def export(
         bool, typer.Option("--all-silos", help="the global model and the own model of each silo")
     ] = False,
     which: Annotated[
-        str, typer.Option("--which", help="which of a silo's own models: best (by validation) or last")
+        str,
+        typer.Option(
+            "--which",
+            help="which of a silo's own models: best (by validation) or last",
+            autocompletion=completing.which,
+        ),
     ] = "best",
     force: Annotated[
         bool, typer.Option("--force", help="replace an earlier export with an edited card or other files beside it")

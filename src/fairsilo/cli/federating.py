@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fairsilo.cli.interrupts import until_stopped
-from fairsilo.cli.output import AsJson, say, show, show_json
+from fairsilo.cli.output import AsJson, say, show, show_json, verbatim
 from fairsilo.cli.running import Anonymous, Settings, Track, trackers
 from fairsilo.config import experiment, read_yaml
 from fairsilo.deploy.brief import refuse_unnamed
@@ -191,13 +191,13 @@ def logs(
     kits.Profile.read(folder)
     if run is not None:
         for line in administration.told_of(administration.run_folder(folder, run))[-lines:]:
-            say(line)
+            verbatim(line)
         return
     path = folder / "logs" / "server.log"
     if not path.exists():
         raise FairsiloError(f"{path} does not exist yet: the server has not run")
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]:
-        say(line)
+        verbatim(line)
 
 
 @federation.command()

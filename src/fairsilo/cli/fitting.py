@@ -1,14 +1,18 @@
-"""Tables that fit a terminal: words stay whole as long as there is room for them, and nothing is cut off."""
+"""Tables and sentences that fit a terminal: words stay whole where there is room for them, and nothing is cut off."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 
 from rich.box import HEAVY_HEAD, SIMPLE_HEAD
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Column, Table
 
 ENDLESS = 10_000  # columns of a terminal in which nothing is ever broken
+COMMANDS = r"`[^`]*`|(?:(?<=: )|^ +)(?:fairsilo|pip|python|ssh|dask) (?:(?![,;)] ).)*"  # as they stand in sentences
 
 
 def fitted(table: Table, console: Console) -> Table:
@@ -31,6 +35,36 @@ def fitted(table: Table, console: Console) -> Table:
     for column, width in zip(table.columns, _level(least, lines, room), strict=True):
         column.width, column.overflow, column.no_wrap = max(width, 1), "fold", False
     return table
+
+
+def wrapped(text: str, width: int, whole: Iterable[str] = ()) -> str:
+    """The same text with lines of at most that width, broken between words alone.
+
+    A command stays on one line, so that it can be copied, and so does what is `whole`, such as a path with spaces. A
+    terminal breaks by itself what is longer than a line, and what is copied from there has no break.
+    """
+    kept = re.compile("|".join([*map(re.escape, sorted(whole, key=len, reverse=True)), COMMANDS]))
+    return "\n".join(part for line in text.split("\n") for part in _wrapped(line, width, kept))
+
+
+def _wrapped(line: str, width: int, kept: re.Pattern[str]) -> Iterator[str]:
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    first, *others = _units(line, len(indent), kept)
+    made = indent + first
+    for one in others:
+        longer = f"{made} {one}"
+        if cell_len(longer) > width:
+            yield made.rstrip()
+            longer = indent + one
+        made = longer
+    yield made
+
+
+def _units(line: str, begin: int, kept: re.Pattern[str]) -> list[str]:
+    """What stays on one line: words, and what is kept whole with the signs before and behind it."""
+    inside = {place for found in kept.finditer(line) for place in range(*found.span())}
+    gaps = [place for place in range(begin, len(line)) if line[place] == " " and place not in inside]
+    return [line[after + 1 : before] for after, before in pairwise([begin - 1, *gaps, len(line)])]
 
 
 def _sizes(column: Column, console: Console) -> tuple[int, int]:

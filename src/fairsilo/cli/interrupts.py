@@ -13,12 +13,13 @@ from fairsilo.cli.output import complain
 
 
 @contextmanager
-def interruptible(hint: str = "nothing was written yet") -> Iterator[None]:
-    """Says how to go on: what the interrupted work noted on the exception, else `hint`."""
+def interruptible(hint: str = "nothing was written yet", kept: bool = True) -> Iterator[None]:
+    """Says how to go on: what the interrupted work noted on the exception, where it is `kept`; else `hint`."""
     try:
         yield
     except KeyboardInterrupt as stop:
-        complain(f"interrupted; {'; '.join(getattr(stop, '__notes__', ())) or hint}")
+        notes = getattr(stop, "__notes__", ()) if kept else ()
+        complain("; ".join(filter(None, ("interrupted", *(notes or [hint])))))
         raise typer.Exit(130) from None
 
 

@@ -33,13 +33,14 @@ def methods(
 
 
 def models(
-    name: Annotated[str | None, typer.Argument(help="one network, in full")] = None, as_json: AsJson = False
+    name: Annotated[str | None, typer.Argument(help="one network, in full", autocompletion=completing.models)] = None,
+    as_json: AsJson = False,
 ) -> None:
     """The networks: parameters, what they take, what they are for, where their weights come from.
 
     Networks that installed packages offer are listed too.
     """
-    from fairsilo.models.registry import about, all_models
+    from fairsilo.models.described import about, all_models
     from fairsilo.report.tables import models_table
 
     found = [about(name)] if name else list(all_models().values())
@@ -52,7 +53,9 @@ def models(
 
 
 def settings(
-    name: Annotated[str | None, typer.Argument(help="a group such as train, or one setting")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="a group such as train, or one setting", autocompletion=completing.settings)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """What a run can be told as key=value: defaults, ranges, meanings."""

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
-from fairsilo.cli.output import AsJson, say, show_json
+from fairsilo.cli.completing import kinds
+from fairsilo.cli.output import AsJson, say, show_json, verbatim
 
 
 def new(
-    kind: Annotated[str, typer.Argument(help="method, dataset or model")],
+    kind: Annotated[str, typer.Argument(help="method, dataset or model", autocompletion=kinds)],
     name: Annotated[str, typer.Argument(help="what it is called in commands: letters, digits, - and _")],
     out: Annotated[Path | None, typer.Option(help="the folder, empty or new; by default ./NAME")] = None,
     as_json: AsJson = False,
@@ -24,7 +25,7 @@ def new(
         show_json({"folder": str(made.folder), "files": made.files, "commands": made.commands})
         return
     for file in made.files:
-        say(made.folder / file)
+        verbatim(made.folder / file)
     say("next:")
     for command in made.commands:
-        say(f"  {command}")
+        verbatim(f"  {command}")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from fairsilo.cli.fitting import fitted
+from fairsilo.cli.fitting import fitted, wrapped
 
 console = Console()
 errors = Console(stderr=True)
@@ -19,12 +22,30 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON instead of tabl
 
 
 def say(text: object) -> None:
-    """A line as it is: names of folders and silos are no markup, `:AB:` is no picture, and a path is not broken."""
-    console.print(str(text), markup=False, highlight=False, soft_wrap=True, emoji=False)
+    """A sentence; a terminal has it in lines of whole words, and what is no terminal in one line."""
+    write(console, text)
 
 
 def complain(text: object) -> None:
-    errors.print(str(text), markup=False, highlight=False, soft_wrap=True, emoji=False)
+    write(errors, text)
+
+
+def write(to: Console, text: object) -> None:
+    """Names of folders and silos are no markup, `:AB:` is no picture, and neither a path nor a command is broken."""
+    verbatim(wrapped(str(text), to.width, _with_spaces()) if to.is_terminal else text, to)
+
+
+def verbatim(text: object, to: Console | None = None) -> None:
+    """Lines as they are: files, logs, and what is to be copied."""
+    (to or console).print(str(text), markup=False, highlight=False, soft_wrap=True, emoji=False)
+
+
+def _with_spaces() -> set[str]:
+    """What a sentence may repeat of the command line or of this folder's path, where that has spaces."""
+    given = {part for one in sys.argv[1:] for part in (one, one.partition("=")[2])}
+    with suppress(OSError):  # the folder may be deleted
+        given.add(str(Path.cwd()))
+    return {one for one in given if " " in one.strip()}
 
 
 def show(table: Table) -> None:

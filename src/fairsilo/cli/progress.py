@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from fairsilo.analysis.remaining import seconds_left
+from fairsilo.cli.ahead import Ahead, in_all
+from fairsilo.cli.output import write
 from fairsilo.engine.events import Event, Listener
+from fairsilo.runs.cells import Cell
+
+
+class Bar(Progress):
+    """A bar with a line above it that may be as long as it needs."""
+
+    heading = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        if self.heading:
+            yield Text(self.heading, style="bold")  # names of methods and silos are no markup
+        yield from super().get_renderables()
 
 
 class ProgressListener(Listener):
-    """Shows round, silo, loss and time left of the method under way."""
+    """Shows round, silo, loss and time left of the method under way, and of a comparison how much of it is left."""
 
-    def __init__(self, console: Console, quiet: bool = False, rounds: bool = True) -> None:
-        """Without `rounds` there is a line for each note, and none for rounds, where there is no terminal."""
+    def __init__(self, console: Console, quiet: bool = False, rounds: bool = True, opening: str = "") -> None:
+        """Without `rounds` there is a line for each note, and none for rounds, where there is no terminal.
+
+        The `opening` is said when the first method begins.
+        """
+        self.opening = opening
         self.console = console
         self.quiet = quiet
         self.rounds = rounds
         self.method = ""
+        self._which = ""
         self.losses: dict[str, float] = {}
         self.begun = time.perf_counter()
-        self.bar = Progress(
-            TextColumn("{task.description}", style="bold", markup=False),  # names of methods and silos are no markup
+        self.ahead: Ahead | None = None
+        self.bar = Bar(
             BarColumn(bar_width=24),
             TextColumn("round {task.completed:.0f}/{task.total:.0f}"),
             TextColumn("{task.fields[doing]}", markup=False),
@@ -36,6 +57,11 @@ class ProgressListener(Listener):
         self.task = self.bar.add_task("", total=1, doing="", left="", visible=False)
         self._ends: list[float] = []  # when the rounds before the first one, and each since, ended
         self._evaluated: list[int] = []
+        self._others: float | None = None  # seconds that the runs of a comparison will take that come after this one
+
+    def begin(self, cells: Sequence[Cell]) -> None:
+        """All runs of a comparison, before the first of them."""
+        self.ahead = Ahead(cells)
 
     def __enter__(self) -> ProgressListener:
         self.bar.start()
@@ -49,8 +75,20 @@ class ProgressListener(Listener):
             super().__call__(event)
 
     def on_method(self, event: Event) -> None:
+        if self.opening:
+            self._say(self.opening)
+            self.opening = ""
         self.method = f"{event.text} ({event.where})" if event.where else event.text
-        self.bar.reset(self.task, total=event.rounds, description=self.method, doing="", left="", visible=True)
+        self._which, self._others, left = "", None, None
+        if self.ahead and (which := self.ahead.which(event.folder)):
+            self._which, self._others, left = f"{which}: ", self.ahead.left(but=event.folder), self.ahead.left()
+            if not self.console.is_terminal:
+                self._say(f"{self._which}{self.method}{in_all(left)}")
+        self._head(left)
+        self.bar.reset(self.task, total=event.rounds, doing="", left="", visible=True)
+
+    def on_over(self, event: Event) -> None:
+        self.method = ""  # what is said until the next run begins is of that one
 
     def on_note(self, event: Event) -> None:
         self._say(f"{self.method}: {event.text}" if self.rounds and self.method else event.text)
@@ -79,6 +117,8 @@ class ProgressListener(Listener):
         self.bar.update(
             self.task, completed=event.round, left=f"{clock(left)} left" if event.round < event.rounds else ""
         )
+        if self._others is not None:
+            self._head(left + self._others)
         if event.text:
             self._say(f"{self.method}, round {event.round}: {event.text}")
         if self.rounds and not self.console.is_terminal:
@@ -87,6 +127,9 @@ class ProgressListener(Listener):
             line = f"{self.method}: round {event.round}/{event.rounds}, training loss {mean:.3f}, {spent:.0f} s"
             self._say(line + (f", {clock(left)} left" if event.round < event.rounds else ""))
         self.losses = {}
+
+    def _head(self, left: float | None) -> None:
+        self.bar.heading = f"{self._which}{self.method}{in_all(left)}"
 
     def _left(self, event: Event) -> float:
         """Seconds until the last round, from the rounds since this process began with the run."""
@@ -99,7 +142,7 @@ class ProgressListener(Listener):
         return seconds_left(took, event.rounds, every, first=first) or 0.0
 
     def _say(self, line: str) -> None:
-        self.bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        write(self.console, line)
 
 
 def clock(seconds: float) -> str:

@@ -8,11 +8,17 @@ from typing import Annotated
 import typer
 
 from fairsilo.cli.comparing import show_comparison
+from fairsilo.cli.completing import run_folders
 from fairsilo.cli.output import AsJson, say, show, show_json
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="a run folder, or a comparison's; or a zip of `fairsilo runs export`")],
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            help="a run folder, or a comparison's; or a zip of `fairsilo runs export`", autocompletion=run_folders
+        ),
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Write the HTML page of a run or of a comparison again and print its table."""

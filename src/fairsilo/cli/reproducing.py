@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -72,6 +73,19 @@ def reproduce(
     along = trackers(track, anonymous)
     if along and not check and (listing or show_only or not names):
         raise FairsiloError("--track tells of runs, and here nothing is run; leave it out")
+    chosen_runs = {"--rows": rows, "--seeds": seeds, "--held-out": held_out, "--tuned": tuned}
+    kept_runs = {"--record": record, "--lines": lines}
+    if not names and not check and not listing and (show_only or any((chosen_runs | kept_runs).values())):
+        about = next((option for option, value in (chosen_runs | kept_runs).items() if value), "--show")
+        raise FairsiloError(f"{about} is about one table; name it, as in fedheal/table2-digits")
+    idle = chosen_runs | kept_runs | {"--show": show_only and (check or listing)}
+    mode = "--check" if check else "--list" if listing else "--show" if show_only else ""
+    for option in (option for option, value in idle.items() if mode and value):
+        raise FairsiloError(f"{option} has no effect with {mode}; leave it out")
+    if names and (check or listing):
+        raise FairsiloError(f"{mode} is about all tables; leave {names[0]} out")
+    if check and along and not out:
+        raise FairsiloError("--check forgets its runs and what trackers write beside them; keep them with --out FOLDER")
     if check:
         _check(given, out, jobs, as_json, along)
         return
@@ -107,10 +121,14 @@ def reproduce(
         show_json(_plain(standing))
         return
     grid = crossed(table, shown)
-    for drawn in crossed_tables(grid) if grid else [reproduced_table(standing)]:
-        show(drawn)
-    for text in [] if grid else in_words(standing, only=True):
-        say(text)
+    if table.earlier and not shown:
+        say(f"{table.name} was run before the ledger, which has none of its runs. Its notes (docs/reproduction.md):")
+        say(f"\n{table.notes}\n")
+    else:
+        for drawn in crossed_tables(grid) if grid else [reproduced_table(standing)]:
+            show(drawn)
+        for text in [] if grid else in_words(standing, only=True):
+            say(text)
     for text in table.differs:
         say(f"differs from the paper: {text}")
     for text in own:
@@ -129,10 +147,12 @@ def _check(given: list[str], out: Path | None, jobs: int, as_json: bool, along: 
     from fairsilo.reproduction.tables import read_table
 
     found = []
-    with TemporaryDirectory() as made:
+    anew = interruptible("a check begins anew; with --out FOLDER the same command goes on", kept=False)
+    with TemporaryDirectory() as made, nullcontext() if out else anew:
         for name, rows in ROWS.items():
             table, options = read_table(name), {"out": (out or Path(made)) / name, "jobs": jobs, "cluster": None}
-            found += checked(table, _run(table, given, rows, None, None, as_json, options, along=along))
+            records = _run(table, given, rows, None, None, as_json, options, along=along, kept=out is not None)
+            found += checked(table, records)
     if as_json:
         show_json([{**one._asdict(), "holds": one.holds} for one in found])
     else:
@@ -151,8 +171,12 @@ def _run(
     options: dict[str, Any],
     tuned: Path | None = None,
     along: Sequence[Any] = (),
+    kept: bool = True,
 ) -> list[Any]:
-    """The table's comparison, or some of it; returns the lines that the ledger would have of its runs."""
+    """The table's comparison, or some of it; returns the lines that the ledger would have of its runs.
+
+    Whoever interrupts it is told how to go on, where its folder is kept.
+    """
     asked = read_comparison_file(table.file, given, seeds=seeds, held_out=held_out)
     from fairsilo import api
     from fairsilo.cli.grid import GridListener
@@ -170,15 +194,18 @@ def _run(
         asked = replace(asked, tuned=found.tuned, held_out=domains, seeds=asked.seeds if seeds else found.seeds)
     options["out"] = options["out"] or _folder(table)
     elsewhere = options["jobs"] > 1 or options["cluster"] is not None
-    following = GridListener(console, quiet=quiet) if elsewhere else ProgressListener(console, quiet=quiet)
-    with interruptible("the same command goes on from the last complete round"), following as listener:
+    following: GridListener | ProgressListener = ProgressListener(console, quiet=quiet)
+    if elsewhere:
+        following = GridListener(console, quiet=quiet, at_once=None if options["cluster"] else options["jobs"])
+    going_on = interruptible("the same command goes on from the last complete round") if kept else nullcontext()
+    with going_on, following as listener:
         made = api.compare(
             rows or asked.methods,
             experiment=asked.experiment,
             seeds=asked.seeds,
             held_out=asked.held_out,
             listener=[listener, *along],
-            planned=following.begin if isinstance(following, GridListener) else None,
+            planned=following.begin,
             tuned=asked.tuned,
             **options,
         )
@@ -204,7 +231,7 @@ def _shown_by(asked: Mapping[str, Mapping[str, Any]], folder: Path) -> dict[str,
 
 
 def _folder(table: Any, kind: str = "") -> Path:
-    from fairsilo.runs.running import slug
+    from fairsilo.runs.folder import slug
 
     return Path("runs") / slug(f"reproduce-{table.name}{kind and f'-{kind}'}")
 

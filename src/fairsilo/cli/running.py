@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fairsilo.cli.completing import method_of_run
+from fairsilo.cli.completing import of_run, run_folders
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, Trust, console, say, show, show_json
 from fairsilo.config import Experiment, experiment, read_yaml
 from fairsilo.errors import FairsiloError
+from fairsilo.runs.names import refuse_unknown
 
 Settings = Annotated[
     list[str] | None,
     typer.Argument(
-        help="settings as key=value, such as method=fedprox rounds=20 data.folder=images", autocompletion=method_of_run
+        help="settings as key=value, such as method=fedprox rounds=20 data.folder=images", autocompletion=of_run
     ),
 ]
 ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="a YAML file of settings")]
@@ -53,6 +55,7 @@ def run(
     Without settings: FAA beside FedAvg on the embedded federation `glyphs`.
     """
     chosen = experiment(read_yaml(config) if config else {}, settings or [])
+    refuse_unknown(chosen)
     from fairsilo import api
 
     along = trackers(track, anonymous)
@@ -60,7 +63,7 @@ def run(
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(help="a run folder")],
+    folder: Annotated[Path, typer.Argument(help="a run folder", autocompletion=run_folders)],
     track: Track = None,
     anonymous: Anonymous = False,
     as_json: AsJson = False,
@@ -72,7 +75,8 @@ def resume(
 
     chosen = read_experiment(folder, trust)
     along = trackers(track, anonymous)
-    _finish(lambda progress: api.resume(folder, [progress, *along], trust=trust), as_json, chosen)
+    again = f"`fairsilo resume {shlex.quote(str(folder))}` goes on from the last complete round"
+    _finish(lambda progress: api.resume(folder, [progress, *along], trust=trust), as_json, chosen, again)
 
 
 def trackers(track: list[str] | None, anonymous: bool) -> list[Any]:
@@ -84,7 +88,9 @@ def trackers(track: list[str] | None, anonymous: bool) -> list[Any]:
     return list(registry.trackers(track or (), anonymous))
 
 
-def _finish(work: Callable[[Any], Any], as_json: bool, chosen: Experiment) -> None:
+def _finish(
+    work: Callable[[Any], Any], as_json: bool, chosen: Experiment, again: str = "nothing was written yet"
+) -> None:
     """Do the work under a progress bar, then print what came out of it."""
     from fairsilo.cli.progress import ProgressListener
     from fairsilo.methods.text import method
@@ -93,9 +99,8 @@ def _finish(work: Callable[[Any], Any], as_json: bool, chosen: Experiment) -> No
     from fairsilo.runs.setup import sends_of
 
     sends = sends_of(chosen, method(chosen.method))
-    if sends and not as_json:
-        say(f"{chosen.method} sends, besides the model: {'; '.join(sends)}")
-    with interruptible(), ProgressListener(console, quiet=as_json) as listener:
+    opening = f"{chosen.method} sends, besides the model: {'; '.join(sends)}" if sends else ""
+    with interruptible(again), ProgressListener(console, quiet=as_json, opening=opening) as listener:
         result = work(listener)
     if as_json:
         show_json(result.as_dict())

@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from fairsilo.cli.completing import methods, tables
+from fairsilo.cli.completing import of_comparison, samplers, scores, tables
 from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, console, say, show, show_json
 from fairsilo.cli.running import Anonymous, HeldOut, OutFolder, Track, listed, trackers
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.comparison import is_setting, read_comparison_file
+from fairsilo.runs.names import refuse_unknown
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
@@ -21,7 +22,7 @@ _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 def tune(
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(help="methods and settings as key=value", metavar="[METHOD...]", autocompletion=methods),
+        typer.Argument(help="methods and settings as key=value", metavar="[METHOD...]", autocompletion=of_comparison),
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", help="a YAML file as for compare: settings, methods, domains")
@@ -41,9 +42,13 @@ def tune(
         list[str] | None,
         typer.Option(help="KEY=LOW..HIGH, KEY=log:LOW..HIGH, KEY=a,b,c, or KEY=- for what is not searched"),
     ] = None,
-    sampler: Annotated[str, typer.Option(help="tpe: learns from the trials before; random: does not")] = "tpe",
+    sampler: Annotated[
+        str, typer.Option(help="tpe: learns from the trials before; random: does not", autocompletion=samplers)
+    ] = "tpe",
     prune: Annotated[bool, typer.Option(help="give up runs that are behind the median of the others")] = True,
-    by: Annotated[str, typer.Option(help="mean: over the silos' validation results; worst: of them")] = "mean",
+    by: Annotated[
+        str, typer.Option(help="mean: over the silos' validation results; worst: of them", autocompletion=scores)
+    ] = "mean",
     jobs: Annotated[int, typer.Option(min=1, help="trials side by side on this machine, each in a process")] = 1,
     out: OutFolder = None,
     track: Track = None,
@@ -65,6 +70,7 @@ def tune(
             raise FairsiloError("--config and --table both say what is searched; give one of them")
         config = read_table(table).file
     asked = read_comparison_file(config, given, methods=names, held_out=listed(held_out))
+    refuse_unknown(asked.experiment, asked.methods)
     from fairsilo import api
     from fairsilo.cli.progress import ProgressListener
     from fairsilo.engine.events import guarded

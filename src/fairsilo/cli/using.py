@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
+from fairsilo.cli.completing import run_folders, which
 from fairsilo.cli.output import AsJson, Trust, say, show, show_json
 from fairsilo.errors import FairsiloError
 
-RunFolder = Annotated[Path, typer.Argument(help="the folder of a finished run")]
+RunFolder = Annotated[Path, typer.Argument(help="the folder of a finished run", autocompletion=run_folders)]
 OfSilo = Annotated[str | None, typer.Option("--silo", help="use this silo's own model instead of the global one")]
-Which = Annotated[str, typer.Option("--model", help="which of a silo's own models: best (by validation) or last")]
+Which = Annotated[
+    str,
+    typer.Option("--model", help="which of a silo's own models: best (by validation) or last", autocompletion=which),
+]
 NewData = Annotated[
     str,
     typer.Option("--data", help="PATH/class/image, PATH/domain/class/image, an index, packed files, or glyphs:street"),
@@ -25,17 +29,18 @@ def predict(
     silo: OfSilo = None,
     model: Which = "best",
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="write a CSV file: path, class, probability of each class")
+        Path | None,
+        typer.Option("--out", "-o", help="write a CSV file: path, class and its probabilities, or number"),
     ] = None,
     as_json: AsJson = False,
     trust: Trust = False,
 ) -> None:
-    """Classify images with the global model of a run, or with a silo's own.
+    """The class of each image, or its number where a run predicts numbers, by the global model or a silo's own.
 
     With FedAG's global model also: how much each silo's adapter counts in the answer.
     """
     _check_which(model)
-    from fairsilo.core.files import replacing
+    from fairsilo.core.disk import replacing
     from fairsilo.data.newcomer import read_images
     from fairsilo.report.spreadsheet import csv_text
     from fairsilo.report.tables import predictions_table
@@ -54,7 +59,7 @@ def predict(
     if as_json:
         show_json(rows)
     elif out is not None:
-        say(f"{len(rows)} predictions: {out}")
+        say(f"{len(rows)} prediction{'s' * (len(rows) != 1)}: {out}")
     elif "number" in rows[0]:
         for row in rows:
             say(f"{row['image']}: {row['number']:g}")

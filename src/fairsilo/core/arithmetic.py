@@ -28,6 +28,8 @@ class Arithmetic:
         channels_last: Images in the memory order that some convolutions are faster in.
         onednn: Whether a CPU may use oneDNN's kernels.
         convolutions: Of a CPU: `kernels`, PyTorch's own; or `matrices`, products of them (core/convolutions.py).
+        recurrence: Of a GPU: LSTM layers by `steps`, cuDNN's kernels; or by `layers`, one kernel each
+            (core/recurrence.py).
         deterministic: Of a GPU: kernels that give the same numbers every time. Others add numbers up in the order in
             which they happen to be ready, and after some rounds of training that is a matter of points.
     """
@@ -36,6 +38,7 @@ class Arithmetic:
     channels_last: bool = False
     onednn: bool = True
     convolutions: str = "kernels"
+    recurrence: str = "steps"
     deterministic: bool = False
 
     @classmethod

@@ -29,9 +29,9 @@ _RECEIVERS = ("server", "everybody", "silos")
 
 @dataclass(frozen=True)
 class Sends:
-    """One tensor or number that a silo sends.
+    """One tensor or number that a silo sends besides the model, declared so that a reply can be checked.
 
-    Args:
+    Attributes:
         name: Its key in the message.
         words: What a user reads about it. Attachments with the same words are listed once; those without are not.
         shape: `number`; a range of the model's vector (`shared`: its shared trainable tensors, `parameters`: all
@@ -46,6 +46,10 @@ class Sends:
         optional: When it may be missing, in words; empty where it never may.
         to: `server`; `everybody` where the server sends it on as it is; `silos` for what the server makes and sends.
         least: The smallest value that it may have.
+
+    Example:
+        >>> Sends("my-part.loss", "the loss on its training data", least=0).is_number
+        True
     """
 
     name: str

@@ -24,7 +24,7 @@ def settings_in(brackets: str, text: str) -> dict[str, Any]:
         if not equals:
             raise FairsiloError(f"{pair!r} in {text!r} is no setting; write key=value")
         if key in found:
-            raise FairsiloError(f"{key} is given twice in {text!r}")
+            raise FairsiloError(f"{key} is given twice in {text!r}; give it once")
         found[key] = _literal(value)
     return found
 

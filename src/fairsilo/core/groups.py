@@ -7,18 +7,17 @@ tells of no group with fewer than `MINIMUM` samples, nor lets one be found by su
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from fairsilo.core.disclosure import MINIMUM, told
 from fairsilo.core.messages import Message, Number
 from fairsilo.core.samples import Split
 from fairsilo.core.task import Task
 
-MINIMUM = 5  # test samples of a group at a silo, below which the silo keeps its result to itself
 UNKNOWN = "unknown"  # the group of samples without a value
 ASKED = "groups"  # the number of a request that names columns and values
 Columns = Mapping[str, Sequence[str]]  # column -> the values that are told apart
@@ -39,18 +38,6 @@ def labels_of(split: Split, column: str) -> list[str]:
     """The group of each sample."""
     values: Sequence[object] = split.attributes[column]
     return [UNKNOWN if value is None else str(value).strip() or UNKNOWN for value in values]
-
-
-def told(labels: Sequence[str], least: int = MINIMUM) -> set[str]:
-    """The groups that a silo tells of: those with so many samples at least.
-
-    Where too few samples are left over, their results would follow from those of the whole split: then the smallest of
-    the other groups stays at the silo too.
-    """
-    counts = Counter(labels)
-    large = sorted((count, value) for value, count in counts.items() if count >= least)
-    hidden = len(labels) - sum(count for count, _ in large)
-    return {value for _, value in (large[1:] if 0 < hidden < least else large)}
 
 
 def keys(key: str, column: str) -> tuple[str, str]:

@@ -19,7 +19,14 @@ MODEL = "model"  # the key of the model's vector, down (the model) and up (the c
 
 @dataclass
 class Message:
-    """Tensors and numbers; a part's own entries are keyed `part.entry`."""
+    """Tensors and numbers that travel between the server and a silo.
+
+    What a part sends has a key of the form `part.entry`, and is declared in its `about.sends`.
+
+    Attributes:
+        tensors: Key -> tensor.
+        numbers: Key -> number.
+    """
 
     tensors: dict[str, Tensor] = field(default_factory=dict)
     numbers: dict[str, Number] = field(default_factory=dict)

@@ -25,7 +25,7 @@ from fairsilo.fields import check_fields
 class About:
     """What describes a part to its readers.
 
-    Args:
+    Attributes:
         paper: Where the idea is from.
         formula: What it computes, in a line.
         sends: What silos send for it besides the model, under any of its settings.

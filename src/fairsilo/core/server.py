@@ -24,7 +24,24 @@ Exchange = Callable[[str, dict[str, Message]], Iterator[Reply]]
 
 @dataclass
 class Updates:
-    """What the silos sent, in name order: row i of `deltas` is w_i - W over the whole vector."""
+    """What the silos sent in a round, one row each, in name order.
+
+    Attributes:
+        silos: Their names.
+        deltas: Row i is w_i - W over the whole vector: the silo's model minus the global one (silos x size).
+        samples: Training samples of each silo, in float64.
+        messages: What each silo sent besides.
+        layout: Which tensors of the network lie where in a row.
+
+    Example:
+        Weights that are proportional to how far each silo's model moved:
+
+        ```python
+        def weights(self, server: Server, updates: Updates, weights: Tensor) -> Tensor:
+            norms = updates.parameters.norm(dim=1).double()
+            return norms / norms.sum()
+        ```
+    """
 
     silos: tuple[str, ...]
     deltas: Tensor
@@ -51,7 +68,7 @@ class Updates:
         return direction
 
     def without(self, names: Container[str]) -> Updates:
-        """The same less some silos'."""
+        """The same without the updates of some silos."""
         kept = [row for row, silo in enumerate(self.silos) if silo not in names]
         if len(kept) == len(self):
             return self
@@ -64,7 +81,26 @@ class Updates:
 
 @dataclass
 class Server:
-    """The global model and everything the server half of a method may use."""
+    """What the server half of a part works with: the global model, and what it may use.
+
+    Attributes:
+        vector: The global model, as a vector.
+        layout: Which tensors of the network lie where in that vector.
+        names: All silos that train.
+        training: The settings `train.*` of the run.
+        round: The round, from 1.
+        rounds: How many rounds the run has.
+        seed: The run's seed.
+        domains: How many domains the silos come from. Parts are not told which silo has which.
+        memory: What parts keep at the server between rounds; `memory.of(part)` is one part's dictionary.
+        facts: What a part found in this round, for other parts.
+        weights: Silo -> weight of its update in this round.
+        left_out: Silo -> why a part does not let its update count.
+        data: Samples at the server (`data.server`), where the method uses them.
+        synthetic: Silo -> labelled images in its style, where the method uses them.
+        task: The task: its loss and its metrics.
+        network: Makes the silos' network, for parts that train at the server.
+    """
 
     method: Hooks
     vector: Tensor  # the global model
@@ -102,9 +138,11 @@ class Server:
         return sizes
 
     def note(self, text: str) -> None:
+        """Say something in the run's log, with the round."""
         self.notes.append(text)
 
     def stream(self, *purpose: object) -> torch.Generator:
+        """The random stream of the server and this round for one purpose."""
         return streams.generator(self.seed, self.round, "server", *purpose)
 
     def ask(self, kind: str, messages: dict[str, Message]) -> dict[str, Message]:

@@ -126,7 +126,33 @@ class Measured:
 
 @dataclass
 class Silo:
-    """One silo during one exchange."""
+    """What the silo half of a part works with: one silo during one exchange.
+
+    State between rounds is in `memory.of(part)`; random numbers come from `stream`.
+
+    Attributes:
+        data: The silo's samples: `train`, `validation` and `test`.
+        model: Its network as one vector of parameters, with their gradients.
+        task: The task: its loss and its metrics.
+        training: The settings `train.*` of the run.
+        memory: What parts keep at this silo between rounds; `memory.of(part)` is one part's dictionary.
+        message: What the server sent.
+        round: The round, from 1.
+        rounds: How many rounds the run has.
+        seed: The run's seed.
+        start: The model that local training starts from, as a vector.
+        sent: The server's model as it was sent, as a vector.
+        steps: Optimiser steps taken in this exchange.
+        scratch: What parts hold during this exchange only.
+
+    Example:
+        A part that shrinks gradients with the rounds in which this silo has trained:
+
+        ```python
+        def gradients(self, silo: Silo) -> None:
+            silo.model.gradients.mul_(0.9 ** silo.memory.of(self).get("rounds", 0))
+        ```
+    """
 
     data: SiloData
     model: FlatModel
@@ -153,6 +179,7 @@ class Silo:
 
     @property
     def name(self) -> str:
+        """The silo's name."""
         return self.data.name
 
     @property
@@ -162,10 +189,12 @@ class Silo:
 
     @property
     def start_parameters(self) -> Tensor:
+        """The trainable tensors of the model that local training starts from, as one vector."""
         return self.start[: self.model.layout.parameters]
 
     @property
     def device(self) -> torch.device:
+        """Where the network computes."""
         return self.model.parameters.device
 
     def stream(self, *purpose: object) -> torch.Generator:
@@ -178,8 +207,10 @@ class Silo:
         return digest([self.round, self.message])
 
     def secret(self, *purpose: object) -> bytes:
-        """32 bytes that nobody else can know, for one purpose of this answer, and others for any other answer: the same
-        noise on two updates would show their difference."""
+        """32 random bytes that only this silo knows, for one purpose of this answer.
+
+        Another answer gets other bytes, since the same noise on two updates would show their difference.
+        """
         return self.vault.randomness("\x1f".join(map(str, (self.asked, *purpose))), 32)
 
     def load(self, sent: Tensor) -> None:
@@ -208,9 +239,9 @@ class Silo:
         self.model.load(vector)
 
     def hold(self, name: str, value: Tensor) -> Tensor:
-        """Keep a tensor for the steps of this exchange, as `scratch[name]`, where the next silo's may take its place.
+        """Keep a tensor for the steps of this exchange, as `scratch[name]`; tensors that steps change are kept so.
 
-        So it is never put into a message or into memory itself; a copy is. What the steps change is made for it.
+        The next silo may use the same storage. Put a copy of the tensor into a message or into memory, never itself.
         """
         self.scratch[name] = held = self.model.hold(name, value)
         return held

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeGuard
+from typing import TYPE_CHECKING, Protocol, TypeGuard
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A number that says how good predictions are, and in which direction it is better."""
+    """A number that says how good predictions are, and in which direction it is better.
+
+    Attributes:
+        name: As `evaluate.metric` names it.
+        about: What it says, in a few words.
+        higher_is_better: False for errors, such as a mean absolute error.
+        share: Whether it lies between 0 and 1 and is shown in percent; else it is in units of the data.
+
+    Example:
+        >>> Metric("kappa", "agreement beyond chance").rank(0.4)
+        0.4
+    """
 
     name: str
     about: str
@@ -57,7 +69,11 @@ class Ending:
 
 
 class Task(Protocol):
-    """What silos, methods and data ask of a task; one file each in `tasks/`, found by name in `tasks/registry.py`."""
+    """What is learned from the samples: how a prediction is scored, and what a network must end in.
+
+    fairsilo's own tasks are `classify`, `segment`, `regress` and `next-character`. A task of your own is a class with
+    these methods, or one derived from theirs.
+    """
 
     @property
     def name(self) -> str: ...

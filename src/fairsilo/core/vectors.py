@@ -23,6 +23,7 @@ from fairsilo.core.arithmetic import EXACT, Arithmetic
 from fairsilo.core.convolutions import by_matrices
 from fairsilo.core.output import Output, as_output, widened
 from fairsilo.core.pixels import Pixels
+from fairsilo.core.recurrence import by_layers
 
 SHARED, AVERAGED, PRIVATE = "shared", "averaged", "private"
 PARAMETER, BUFFER, COUNTER = "parameter", "buffer", "counter"
@@ -176,6 +177,8 @@ class FlatModel:
         self.arithmetic = arithmetic
         if arithmetic.convolutions == "matrices":
             by_matrices(module)
+        if arithmetic.recurrence == "layers" and torch.device(device).type == "cuda":
+            by_layers(module)
         self.layout = layout
         self.pixels = Pixels.of(module)  # how it wants its images
         self._frozen = _frozen_modules(module)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairsilo.data import datasets
+from fairsilo.data import datasets, embedded
 from fairsilo.data.embedded import DATASETS
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.plugins import called, found_by, is_reference, registered
@@ -32,6 +32,17 @@ def has_name(name: str) -> bool:
 def is_public(name: str) -> bool:
     """Whether it is a public data set, which is looked for under `data.root`."""
     return name in datasets.names()
+
+
+def refuse_unknown(name: str) -> None:
+    """Refuse the name of a data set that does not exist."""
+    if not has_name(name) and not is_reference(name):
+        raise FairsiloError(f"unknown data set {name!r}{nearest(name, all_datasets())}")
+
+
+def domains_of(name: str) -> tuple[str, ...]:
+    """The domains of a data set that comes along, or of a public one, as far as they are known without its files."""
+    return embedded.DOMAINS.get(name) or (tuple(datasets.about(name).domains) if is_public(name) else ())
 
 
 def all_datasets() -> dict[str, str]:
@@ -116,8 +127,7 @@ def _named(name: str, size: int | None, seed: int, fit: str, root: str | None) -
         from fairsilo.data.reading import Stack
 
         return datasets.read(name, root, Stack(size, fit))
-    if not has_name(name) and not is_reference(name):
-        raise FairsiloError(f"unknown data set {name!r}{nearest(name, all_datasets())}")
+    refuse_unknown(name)
     return _foreign(name, size, seed)
 
 

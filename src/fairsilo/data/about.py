@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from fairsilo.data.dataset import Dataset
     from fairsilo.data.reading import Stack
 
+PREPARED = "prepared"  # the folder of converted data sets, below the root of all
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -44,6 +46,7 @@ class About:
         places: Folders under `data.root` where it is looked for, in this order.
         layouts: The forms that are read, in order of preference.
         protocols: What papers do with it, as settings: a phrase each.
+        usual: Settings without which it is hardly ever used, as they are typed.
         stand_ins: Domains of packed files that stand for one that could not be had, each with a word on it.
         sha256: File (relative to its folder) -> digest of the release that was checked.
         task: The name of the task.
@@ -61,6 +64,7 @@ class About:
     places: tuple[str, ...]
     layouts: tuple[Layout, ...] = ()
     protocols: tuple[str, ...] = ()
+    usual: str = ""
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     sha256: Mapping[str, str] = field(default_factory=dict)
     task: str = "classify"

@@ -19,10 +19,18 @@ SPLITS = ("train", "validation", "test")
 class Domain:
     """All samples of one domain.
 
-    `split` says TRAIN, VALIDATION, TEST or UNDECIDED per sample; `group` ties samples that must stay in one
-    split (several renderings of one original, images of one patient); `silo` names the holder of each sample,
-    if known; `attributes` say what else is known of it (column -> a value per sample, such as sex or scanner); `names`
-    are those of the files, as class/file, where samples come from files.
+    Attributes:
+        name: Of the domain.
+        inputs: A sample per row. Images are uint8, N x C x H x W; windows of a text int64, N x length; columns of a
+            table float.
+        targets: A target per sample: int64 N for classes and characters, uint8 N x H x W for masks, float N for
+            numbers.
+        split: TRAIN, VALIDATION, TEST or UNDECIDED per sample (constants of this module); what is undecided is divided
+            by the run's settings.
+        group: Samples with the same number stay in one split, such as images of one patient.
+        silo: Who holds each sample, where that is known.
+        attributes: Column -> a value per sample, such as sex or scanner.
+        names: Of the files, as class/file, where samples come from files.
     """
 
     name: str
@@ -81,6 +89,17 @@ def in_order(domain: Domain, test: float) -> Domain:
 
 @dataclass(frozen=True)
 class Dataset:
+    """Domains with the samples of each, and the classes that they share.
+
+    Attributes:
+        name: What reports call it.
+        classes: Names of the classes, by number; empty where targets are numbers.
+        domains: Name -> samples of that domain.
+        about: What it shows, in words.
+        task: `classify`, `segment`, `regress`, `next-character`, or `package:name`.
+        source: Where it was read from, such as `{"folder": PATH}`.
+    """
+
     name: str
     classes: tuple[str, ...]
     domains: dict[str, Domain]

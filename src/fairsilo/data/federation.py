@@ -64,7 +64,7 @@ class Federation:
             twice = next(name for name in names if names.count(name) > 1)
             raise FairsiloError(f"two silos are called {twice!r}; names must differ")
         if not self.silos:
-            raise FairsiloError("the federation has no silo that trains")
+            raise FairsiloError("the federation has no silo that trains; hold out fewer domains")
         for silo in self.silos:
             if not len(silo.train):
                 raise FairsiloError(f"silo {silo.name!r} has no training samples")

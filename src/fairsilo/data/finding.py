@@ -1,18 +1,17 @@
-"""What is known of a public data set and what of it is on this machine; and its conversion into mapped files."""
+"""What is known of a public data set and what of it is on this machine."""
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairsilo.data import datasets
-from fairsilo.data.about import Layout
-from fairsilo.data.dataset import SPLITS, UNDECIDED, Dataset
-from fairsilo.data.prepared import FOLDER, Progress, prepared_folder, verify, write_prepared
-from fairsilo.data.reading import Stack
+from fairsilo.data.about import PREPARED, Layout
 from fairsilo.errors import FairsiloError
+
+if TYPE_CHECKING:
+    from fairsilo.data.dataset import Dataset
 
 
 def report(name: str, root: str | None = None) -> dict[str, Any]:
@@ -34,7 +33,7 @@ def report(name: str, root: str | None = None) -> dict[str, Any]:
         "looked_for": [str(place) for place in datasets.candidates(name, where)] if where else [],
     }
     found = datasets.located(name, where) if where else None
-    kept = sorted((where / FOLDER).glob(f"{name}-*/index.json")) if where else []
+    kept = sorted((where / PREPARED).glob(f"{name}-*/index.json")) if where else []
     known |= {"root": str(where) if where else None, "prepared": [str(file.parent) for file in kept], "found": None}
     if found is not None:
         known["found"] = _found(name, *found)
@@ -42,6 +41,8 @@ def report(name: str, root: str | None = None) -> dict[str, Any]:
 
 
 def _found(name: str, folder: Path, layout: Layout) -> dict[str, Any]:
+    from fairsilo.data.reading import Stack  # torch is imported where there are data
+
     facts = datasets.about(name)
     said: dict[str, Any] = {"folder": str(folder), "form": layout.words, "domains": {}, "remarks": []}
     try:
@@ -68,50 +69,14 @@ def _found(name: str, folder: Path, layout: Layout) -> dict[str, Any]:
 
 def counts_of(dataset: Dataset) -> dict[str, dict[str, int]]:
     """Domain -> samples by split; those that the data do not divide are `undecided`."""
+    from fairsilo.data.dataset import SPLITS, UNDECIDED
+
     found = {}
     for name, domain in dataset.domains.items():
         counts = {split: int((domain.split == number).sum()) for number, split in enumerate(SPLITS)}
         counts["undecided"] = int((domain.split == UNDECIDED).sum())
         found[name] = {split: count for split, count in counts.items() if count}
     return found
-
-
-def prepare(
-    name: str, source: str | None, root: str | None, size: int | None, fit: str, progress: Progress | None = None
-) -> Path:
-    """Convert a data set once into memory-mapped files under the root, and verify them.
-
-    Args:
-        name: A public data set.
-        source: The folder that has it, in any of its forms, or `hub:OWNER/NAME`; by default where it is found.
-        root: Where it is written to (ROOT/prepared/...), and looked for.
-        size: Height and width in pixels; by default as the images are, which then must have one size.
-        fit: How images that are not square become square.
-        progress: Called with domain, samples done and samples in all.
-
-    Raises:
-        FairsiloError: Nothing is found, or a sample cannot be read; nothing is then left behind.
-    """
-    where = datasets.root_of(root)
-    if where is None:
-        raise FairsiloError(
-            f"say where the prepared data are to lie: --root FOLDER, or the environment variable {datasets.VARIABLE}"
-        )
-    stack = Stack(size, fit, later=True)
-    if source is not None and source.startswith("hub:"):
-        from fairsilo.data.hub import read_hub
-
-        dataset = replace(read_hub(source.removeprefix("hub:"), stack), name=name)
-    else:
-        place = Path(source).expanduser() if source is not None else where
-        found = datasets.located(name, place)
-        if found is None:
-            raise FairsiloError(datasets.missing(name, place))
-        dataset = datasets.read_from(name, *found, stack)
-    folder = prepared_folder(where, name, size, fit)
-    write_prepared(dataset, folder, progress)
-    verify(folder)
-    return folder
 
 
 def _digest(file: Path) -> str:

@@ -20,8 +20,8 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from fairsilo.core.streams import key
+from fairsilo.data import embedded
 from fairsilo.data.dataset import TEST, TRAIN, VALIDATION, Dataset, Domain
-from fairsilo.data.embedded import DATASETS
 from fairsilo.errors import FairsiloError
 
 CLASSES = tuple("0123456789")
@@ -54,7 +54,7 @@ FONTS = {
         "cmss10",
     ),
 }
-DOMAINS = ("scan", "photo", "print", "sketch", "street")
+DOMAINS = embedded.DOMAINS["glyphs"]
 SHARES = {VALIDATION: 0.13, TEST: 0.25}  # of each class; the rest trains
 ORIGINALS = 1797  # handwriting groups are 0..1796, printed groups (font, digit) follow
 HANDFUL = 128  # images drawn at once
@@ -119,7 +119,7 @@ def glyphs(seed: int = 0, size: int = 32, per_domain: int = 1000) -> Dataset:
     if not 100 <= per_domain <= 100_000:
         raise FairsiloError(f"glyphs per_domain is {per_domain}, but must lie between 100 and 100000 images.")
     domains = {name: _domain(name, seed, size, per_domain) for name in DOMAINS}
-    return Dataset("glyphs", CLASSES, domains, DATASETS["glyphs"], source=_sources())
+    return Dataset("glyphs", CLASSES, domains, embedded.DATASETS["glyphs"], source=_sources())
 
 
 def _sources() -> dict[str, str]:

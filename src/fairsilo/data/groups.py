@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fairsilo.core.groups import MINIMUM, labels_of, told
+from fairsilo.core.disclosure import MINIMUM, told
+from fairsilo.core.groups import labels_of
 from fairsilo.core.samples import Split
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError, near

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairsilo.core.files import replacing
+from fairsilo.core.disk import replacing
 from fairsilo.data.dicom import COLUMNS, header_of, is_dicom, patient_in
 from fairsilo.data.folder import parsed_csv, visible
 from fairsilo.errors import FairsiloError, nearest

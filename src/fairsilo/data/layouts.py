@@ -45,12 +45,16 @@ def domain_folders(
     if classes is not None:
         absent = [label for label in wanted if label not in present]
         if absent:
-            raise FairsiloError(f"{folder} has no folder of the class {absent[0]!r} in any domain")
+            raise FairsiloError(
+                f"{folder} has no folder of the class {absent[0]!r} in any domain; the collection is not complete"
+            )
     made = {}
     for name, tree in trees.items():
         files = [(file, number) for number, label in enumerate(wanted) for file in tree.get(label, ())]
         if not files:
-            raise FairsiloError(f"domain folder {found[name]} has no image in a folder of a class")
+            raise FairsiloError(
+                f"domain folder {found[name]} has no image in a folder of a class; lay it out as class/image"
+            )
         split = _marks(folder, name, [file for file, _ in files], lists or {})
         made[name] = labelled(name, ((file, str(file), number) for file, number in files), stack, split)
     return Dataset(folder.name, tuple(wanted), made)

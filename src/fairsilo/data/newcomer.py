@@ -90,7 +90,7 @@ def _domain(path: Path, name: str, classes: Sequence[str], stack: Stack) -> Doma
                 targets.append(label)
                 files.append(file)
     if not targets:
-        raise FairsiloError(f"{path} holds no image in a folder of a class")
+        raise FairsiloError(f"{path} holds no image in a folder of a class; lay it out as class/image")
     split = torch.full((len(targets),), UNDECIDED, dtype=torch.int8)
     group, attributes = headers_of(files)
     names = tuple(f"{file.parent.name}/{file.name}" for file in files)

@@ -18,10 +18,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 
 from fairsilo.core.samples import InFile, Windows
+from fairsilo.data.about import PREPARED
 from fairsilo.data.dataset import Dataset, Domain
 from fairsilo.errors import FairsiloError, told_of
 
-FOLDER = "prepared"
 FORMAT = 1
 BLOCK = 256
 
@@ -29,7 +29,7 @@ Progress = Callable[[str, int, int], None]  # domain, samples done, samples in a
 
 
 def prepared_folder(root: Path, name: str, size: int | None, fit: str) -> Path:
-    return root / FOLDER / f"{name}-{size or 'original'}-{fit}"
+    return root / PREPARED / f"{name}-{size or 'original'}-{fit}"
 
 
 def find_prepared(root: Path, name: str, size: int | None, fit: str) -> Path | None:

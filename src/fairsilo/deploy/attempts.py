@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fairsilo.core.files import replacing
+from fairsilo.core.disk import replacing
 from fairsilo.runs.inventory import ATTEMPT as OUTCOME
 from fairsilo.runs.inventory import GIVEN_UP
 

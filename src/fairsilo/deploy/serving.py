@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from fairsilo.config import Experiment, as_dict
-from fairsilo.core.files import numbers
+from fairsilo.core.disk import numbers
 from fairsilo.core.roster import Member, Roster
 from fairsilo.data.synthetic import too_few
 from fairsilo.deploy import wire
@@ -24,10 +24,10 @@ from fairsilo.deploy.remote import NOWHERE, Channel, Remote, heard, why
 from fairsilo.deploy.site import ERROR, FAILED, REASONS
 from fairsilo.engine.events import Callbacks, Event, Guarded, guarded
 from fairsilo.errors import FairsiloError, StoppedError
-from fairsilo.models.registry import start_of
-from fairsilo.runs.folder import RunFolder
+from fairsilo.models.described import start_of
+from fairsilo.runs.folder import BASELINE, RunFolder, status_of
 from fairsilo.runs.lock import locked
-from fairsilo.runs.running import BASELINE, Course, Page, conduct, refuse_others, start_folder, status_of
+from fairsilo.runs.running import Course, Page, conduct, refuse_others, start_folder
 from fairsilo.runs.setup import (
     Objects,
     fingerprint,
@@ -327,7 +327,7 @@ def _with_newcomer(roster: Roster, one: Joined, experiment: Experiment, round_: 
         FairsiloError: The run cannot go on with it.
     """
     if not experiment.engine.newcomers:
-        raise FairsiloError("the run takes no newcomers (engine.newcomers)")
+        raise FairsiloError("the run takes no newcomers (engine.newcomers); set it to true for the next run")
     differs = _difference(one, roster)
     if differs:
         raise FairsiloError(f"it has {differs[0]}, and the run's silos of {differs[1]}")

@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from fairsilo import __version__
-from fairsilo.core.files import numbers
+from fairsilo.core.disk import numbers
 from fairsilo.core.messages import Failure
 from fairsilo.core.samples import SiloData
 from fairsilo.data.federation import member_of
@@ -32,8 +32,8 @@ from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.host import Host
 from fairsilo.engine.silo_store import SiloStore
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.text import references
-from fairsilo.models.registry import names_code
+from fairsilo.methods.pieces import references
+from fairsilo.models.described import names_code
 from fairsilo.tasks.registry import names_code as task_names_code
 from fairsilo.tasks.registry import task_of
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairsilo.core.files import replacing
+from fairsilo.core.disk import replacing
 from fairsilo.errors import FairsiloError
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fairsilo.engine.host import reason_of
-from fairsilo.errors import nearest
+from fairsilo.errors import nearest, reason_of
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Event:
         text: The method (`method`), a sentence (`note`), the kind of exchange (`asked`, `reply`), the reason
             (`failed`), what the method noted in the round (`round`), or how the run ended (`over`).
         results: Losses, weights and metrics of the round (`evaluated`, `round`), else None.
-        where: Which run of a comparison begins (`method`): its held-out domain and seed; else empty.
+        where: Which run begins (`method`): its held-out domain and seed, in words; else empty.
         silos: The silos that are asked (`asked`), else empty.
         folder: The run folder (`method`), else None.
         group: The name of the comparison that the run is part of (`method`), else empty.
@@ -172,19 +171,17 @@ class Guarded:
     """Calls listeners; one that raises is dropped, and the run goes on with the others.
 
     Attributes:
-        where: Which run of a comparison it is that begins next.
-        group: The name of that comparison.
+        group: The name of the comparison whose run begins next.
     """
 
     def __init__(self, listeners: Sequence[Callback]) -> None:
         self._listeners = tuple(listeners)
         self._notes: list[str] = []
-        self.where = ""
         self.group = ""
 
     def __call__(self, event: Event) -> None:
         if event.kind == "method":
-            event = replace(event, where=self.where, group=self.group)
+            event = replace(event, group=self.group)
         for listener in self._listeners:
             try:
                 listener(event)

@@ -17,7 +17,7 @@ from fairsilo.core.silo import inputs_for
 from fairsilo.core.vectors import FlatModel
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
-from fairsilo.models.backbones import is_backbone
+from fairsilo.models.described import is_backbone
 from fairsilo.models.networks import Staged
 
 SPLITS = ("train", "validation", "test")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -22,6 +21,7 @@ from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.features import Encoded
 from fairsilo.engine.resident import Data, beside
 from fairsilo.engine.styles import STYLE, learn_style
+from fairsilo.errors import reason_of
 
 REMEMBERED = ("train", "share", "personalise")  # exchanges that change what a silo remembers
 
@@ -92,10 +92,3 @@ def shared_splits(federation: Data) -> frozenset[tuple[str, str]]:
     named = [(silo.split(split).place, silo.name, split) for silo in people for split in ("validation", "test")]
     often = Counter(place for place, *_ in named)
     return frozenset((silo, split) for place, silo, split in named if often[place] > 1)
-
-
-def reason_of(problem: Exception) -> str:
-    """The exception and the line that raised it: enough to find it, nothing of the data."""
-    frames = traceback.extract_tb(problem.__traceback__)
-    where = f" ({frames[-1].name}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(problem).__name__}: {problem}{where}"

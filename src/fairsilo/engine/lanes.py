@@ -28,10 +28,10 @@ from fairsilo.core.recording import Recorded, Recordings
 from fairsilo.core.silo import Memory
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
-from fairsilo.engine.host import Answer, Host, reason_of
+from fairsilo.engine.host import Answer, Host
 from fairsilo.engine.scheduling import Expected, order
 from fairsilo.engine.simulation import Simulation
-from fairsilo.errors import FairsiloError
+from fairsilo.errors import FairsiloError, reason_of
 
 LANES = 4  # silos at once: with more, Python's own work in the threads is what counts (benchmarks/README.md)
 STRIDE = 8  # steps from one mark on a lane's stream to the next; a lane is two marks ahead of the GPU at most

@@ -41,6 +41,8 @@ from fairsilo.engine.now import Now
 from fairsilo.errors import FairsiloError, QuorumError
 from fairsilo.protocols import participation_rule
 
+STANDING = "standing"  # the server's memory of results of own models that stand until an evaluation, by silo
+
 
 @dataclass
 class History:
@@ -151,7 +153,7 @@ class Loop:
         before = server.memory["run"] if number == 1 else {}
         self._exchanges, self._failures = list(before.get("exchanges", ())), list(before.get("failures", ()))
         last = number == server.rounds
-        evaluated = last or number % self.evaluate.every == 0
+        evaluated = self._is_evaluated(number)
         participants = self._participants(number)
         # a silo that sits out the last round keeps the model it had before
         save = bool(self.records) and (last or server.training.participation != "all")
@@ -159,6 +161,9 @@ class Loop:
         later = server.method.personalises  # then silos make their own models after the round, from its result
         asks |= self.by_group if evaluated else {}
         messages = open_round(server, participants, {} if later else asks)
+        if not later and not evaluated:
+            for name in self._standing(number, participants) & messages.keys():
+                messages[name].numbers |= {"evaluate": True} | self.by_group
         sent = server.vector
         self._tell("opened", number)
         losses: dict[str, float] = {}
@@ -176,6 +181,7 @@ class Loop:
         counted = [silo for silo in counted if silo not in server.left_out]
         if last:
             conclude(server)  # before the evaluation: results are about the model that is saved
+        rows = self._put_by(rows, evaluated)
         if evaluated:
             rows += self._measured("personal", "personalise", self._personalisation(asks) if later else {})
             rows += self._measured("global", "evaluate", self._evaluation())
@@ -226,6 +232,37 @@ class Loop:
         else:
             chosen = torch.randperm(len(names), generator=stream)[:count]
         return [names[index] for index in sorted(chosen.tolist())]
+
+    def _is_evaluated(self, number: int) -> bool:
+        return number == self.server.rounds or number % self.evaluate.every == 0
+
+    def _standing(self, number: int, participants: list[str]) -> set[str]:
+        """Who is not asked again before the next evaluation: what such a silo has after this round is its own model
+        then, and is measured now, since only the silo has it. One that fails now has no result at that evaluation."""
+        if self.server.training.participation == "all":
+            return set()
+        coming = next(one for one in range(number, self.server.rounds + 1) if self._is_evaluated(one))
+        return set(participants).difference(*(self._participants(one) for one in range(number + 1, coming + 1)))
+
+    def _put_by(self, rows: list[dict[str, Any]], evaluated: bool) -> list[dict[str, Any]]:
+        """Rows of own models that stand until an evaluation wait for it in the checkpoint; with it they come out, and
+        say in which round the model was `made`."""
+        memory = self.server.memory
+        waiting = memory.get(STANDING, {})
+        if not evaluated:
+            if rows:
+                fresh = {name: [row for row in rows if row["silo"] == name] for name in {row["silo"] for row in rows}}
+                memory[STANDING] = waiting | fresh
+            return []
+        here = {row["silo"] for row in rows}
+        found = [
+            {**row, "round": self.server.round, "made": row["round"]}
+            for name in sorted(waiting)
+            if name not in here
+            for row in waiting[name]
+        ]
+        memory.pop(STANDING, None)
+        return [*found, *rows]
 
     # --------------------------------------------------------------------------------------------------- exchanges
     def _exchange(self, kind: str, messages: dict[str, Message]) -> Iterator[Reply]:
@@ -369,7 +406,7 @@ class Loop:
     def _below_quorum(self, number: int, counted: int, asked: int, quorum: int) -> str:
         first = self._failures[0] if self._failures else None
         reason = f" First failure: {first['silo']}, {first['kind']}: {first['detail']}." if first else ""
-        resume = " The checkpoint of the round before can be resumed." if self.records else ""
+        resume = " The checkpoint of the round before can be resumed." if self.records and number > 1 else ""
         return (
             f"round {number} stopped: {counted} of {asked} silos gave a usable update, and the quorum is {quorum}."
             f"{reason}{resume}"

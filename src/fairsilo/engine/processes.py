@@ -31,10 +31,10 @@ from fairsilo.core.silo import Memory
 from fairsilo.data.federation import Federation
 from fairsilo.engine.allocator import keep_freed_blocks
 from fairsilo.engine.blueprint import Blueprint, UnnamedError
-from fairsilo.engine.host import Answer, Host, reason_of
+from fairsilo.engine.host import Answer, Host
 from fairsilo.engine.scheduling import Expected, order
 from fairsilo.engine.simulation import Simulation
-from fairsilo.errors import FairsiloError
+from fairsilo.errors import FairsiloError, reason_of
 
 _READY = "ready"
 _PATIENCE = 2.0  # seconds for a worker to read the message it is at

@@ -16,18 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairsilo.core.files import (
-    drop_old,
-    model_path,
-    numbered,
-    numbers,
-    on_device,
-    read_tree,
-    replacing,
-    sync,
-    write_model,
-    write_tree,
-)
+from fairsilo.core.disk import drop_old, model_path, numbered, numbers, replacing, sync
+from fairsilo.core.files import on_device, read_tree, write_model, write_tree
 from fairsilo.core.messages import Message, Request, digest
 from fairsilo.core.silo import Memory
 from fairsilo.core.vectors import Layout

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from fairsilo.core.files import drop_old, numbered, read_tree, replacing, write_tree
-from fairsilo.core.messages import Request
+from fairsilo.core.disk import drop_old, numbered, replacing
+from fairsilo.core.files import read_tree, write_tree
+from fairsilo.core.messages import Exchange, Reply, Request
 from fairsilo.core.silo import Memory
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.host import Answer
@@ -18,14 +20,19 @@ from fairsilo.engine.silo_store import KEPT, SiloStore, memory_of, save_models
 from fairsilo.errors import FairsiloError
 
 
-class Simulation:
+class Simulation(ABC):
     """The stores of silos that all live on this machine.
 
     Args:
         plan: What every silo must know.
         names: Who may be asked.
         folder: The run folder, for checkpoints and the silos' own models. Without one nothing is written.
+
+    Attributes:
+        why: It was chosen, where settings leave that to the machine; else empty.
     """
+
+    why = ""
 
     def __init__(self, plan: Blueprint, names: Iterable[str], folder: Path | None = None) -> None:
         self.blueprint = plan
@@ -77,5 +84,9 @@ class Simulation:
         for name, tree in read_tree(path).items():
             self.stores[name].memory = memory_of(tree, device)
 
-    def close(self) -> None:
+    @abstractmethod
+    def ask(self, exchange: Exchange) -> Iterator[Reply]:
+        """Send each silo its message; yield the replies in name order."""
+
+    def close(self) -> None:  # noqa: B027 - an engine with processes has its own
         """Nothing to let go of."""

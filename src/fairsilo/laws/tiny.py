@@ -26,7 +26,7 @@ from fairsilo.engine.loop import History, Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.models.backbones import Backbone
 from fairsilo.models.networks import Network
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.saved import SavedRun
 from fairsilo.tasks.classify import Classify
 
 CLASSES = 3
@@ -120,19 +120,20 @@ def looped(
     server_data: Split | None = None,
     synthetic: dict[str, Split] | None = None,
     groups: Sequence[str] = (),
+    every: int = 1,
     **settings: Any,
 ) -> Loop:
     """A run of a plan on a federation, ready to start: from the folder's checkpoint where there is one."""
     made = engine(plan, people) if engine else Sequential(plan, people)
     made.folder = folder  # type: ignore[attr-defined]
-    run_folder = RunFolder(folder) if folder else None
+    run_folder = SavedRun(folder) if folder else None
     if run_folder:
         run_folder.create()
     return Loop(
         plan,
         people.roster,
         wrap(made),
-        evaluate=EvaluateSettings(),
+        evaluate=EvaluateSettings(every=every),
         settings=EngineSettings(**settings),
         records=run_folder,
         listener=listener,

@@ -17,10 +17,14 @@ def is_batch_norm(slot: Slot) -> bool:
 
 def require_batch_norms(part: str, layout: Layout, affine: bool = False) -> None:
     if affine and not any(is_batch_norm(slot) and slot.role == "parameter" for slot in layout.slots):
-        raise FairsiloError(f"{part} trains scale and shift of BatchNorm, and the network has none to train")
+        raise FairsiloError(
+            f"{part} trains scale and shift of BatchNorm, and the network has none to train; "
+            "take one that has, such as model=resnet-18"
+        )
     if not any(is_batch_norm(slot) and slot.role == "buffer" for slot in layout.slots):
         raise FairsiloError(
-            f"{part} adapts batch normalisation, and the network has no BatchNorm with running statistics"
+            f"{part} adapts batch normalisation, and the network has no BatchNorm with running statistics; "
+            "take one that has, such as model=resnet-18"
         )
 
 

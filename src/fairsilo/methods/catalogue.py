@@ -11,6 +11,7 @@ from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.data import TOKEN
 from fairsilo.errors import FairsiloError, nearest
+from fairsilo.methods.names import unknown
 from fairsilo.methods.parts.amplitude_norm import AmplitudeNorm
 from fairsilo.methods.parts.clustering import Clustering
 from fairsilo.methods.parts.conflict_projection import ConflictProjection
@@ -403,7 +404,7 @@ CATALOGUE = {entry.name: entry for entry in ENTRIES}
 
 def entry(name: str) -> Entry:
     if name not in CATALOGUE:
-        raise FairsiloError(f"unknown method {name!r}{nearest(name, CATALOGUE)}")
+        raise unknown(name)
     return CATALOGUE[name]
 
 

@@ -13,9 +13,8 @@ from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.catalogue import CATALOGUE, Entry, entry
+from fairsilo.methods.names import GROUP
 from fairsilo.plugins import found_by, is_reference, registered
-
-GROUP = "fairsilo.methods"
 
 
 def foreign(name: str) -> bool:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
-from fairsilo.core.calls import settings_in
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.catalogue import entry
 from fairsilo.methods.others import foreign, foreign_method
-from fairsilo.models.registry import names_code
-from fairsilo.plugins import is_reference
+from fairsilo.methods.pieces import Piece, pieces_of
 
 
 def method(text: str, **settings: Any) -> Method:
@@ -45,86 +41,42 @@ def method(text: str, **settings: Any) -> Method:
     if settings and len(pieces) > 1:
         raise FairsiloError(f"settings by name go with one method, and {text!r} composes several: write them inside")
     first, *others = pieces
-    composed = first.make(**settings)
+    composed = made(first, **settings)
     for piece in others:
-        composed = composed | piece.make()
+        composed = composed | made(piece)
     return composed
 
 
-_PIECE = re.compile(r"^(?P<name>[\w-]+|[\w.]+:\w+)(\((?P<settings>[^()]*)\))?(?P<without>(\.without\([^()]*\))*)$")
+def made(piece: Piece, **more: Any) -> Method:
+    """The method of a piece, with settings besides those that are written; the same one twice is refused."""
+    twice = next((key for key in more if key in piece.settings), None)
+    if twice:
+        raise FairsiloError(f"{twice} is given twice in {piece.text!r}; give it once")
+    chosen = {**more, **piece.settings}
+    found = foreign_method(piece.name, chosen) if foreign(piece.name) else entry(piece.name).make(**chosen)
+    listed = re.findall(r"\(([^()]*)\)", piece.without)
+    gone = [name.strip() for names in listed for name in names.split(",") if name.strip()]
+    return found.without(*gone) if gone else found
 
 
-@dataclass(frozen=True)
-class Piece:
-    """One method of a composition, as it is written: `fedheal(tau=0.4).without(distance-weights)`."""
-
-    text: str
-    name: str
-    settings: Mapping[str, Any]
-    without: str
-
-    def make(self, **more: Any) -> Method:
-        """The method, with settings besides those that are written; the same one twice is refused."""
-        twice = next((key for key in more if key in self.settings), None)
-        if twice:
-            raise FairsiloError(f"{twice} is given twice in {self.text!r}")
-        chosen = {**more, **self.settings}
-        made = foreign_method(self.name, chosen) if foreign(self.name) else entry(self.name).make(**chosen)
-        listed = re.findall(r"\(([^()]*)\)", self.without)
-        gone = [name.strip() for names in listed for name in names.split(",") if name.strip()]
-        return made.without(*gone) if gone else made
-
-    def having(self, values: Mapping[str, Any]) -> Piece:
-        """With these settings written into it."""
-        settings = {**self.settings, **values}
-        inside = ", ".join(f"{key}={value}" for key, value in settings.items())
-        return Piece(f"{self.name}({inside}){self.without}" if inside else self.text, self.name, settings, self.without)
-
-
-def pieces_of(text: str) -> list[Piece]:
-    """The methods that a text composes.
-
-    Raises:
-        FairsiloError: One of them is not written as methods are.
-    """
-    found = []
-    for piece in map(str.strip, text.split("|")):
-        match = _PIECE.match(piece)
-        if not match:
-            raise FairsiloError(
-                f"{piece!r} is no method; write fedprox, fedprox(mu=0.1) or fedheal.without(consistency-mask)"
-            )
-        inside = settings_in(match["settings"] or "", piece)
-        found.append(Piece(piece, match["name"], inside, match["without"]))
-    return found
-
-
-def references(text: str) -> list[str]:
-    """The `package:name` references in a method's text: what it would import, its settings included."""
-    names, values = [], []
-    for piece in map(str.strip, text.split("|")):
-        match = _PIECE.match(piece)
-        names.append(match["name"] if match else piece.partition("(")[0])
-        values += [value.strip() for _, value in re.findall(r"(\w+)\s*=\s*([^,()]+)", piece)]
-    found = [name for name in names if is_reference(name)]
-    return list(dict.fromkeys([*found, *filter(names_code, values)]))
-
-
-def text_of(made: Method) -> str | None:
+def text_of(given: Method) -> str | None:
     """A text that gives the same method anywhere; None where one of its parts has no name outside this program."""
     with suppress(FairsiloError):
-        if method(made.name).parts == made.parts:
-            return made.name
+        if method(given.name).parts == given.parts:
+            return given.name
     with suppress(FairsiloError):
-        text = " | ".join(map(_part_text, made.parts))
-        return text if method(text).parts == made.parts else None
+        text = " | ".join(map(_part_text, given.parts))
+        return text if method(text).parts == given.parts else None
     return None
 
 
 def _part_text(part: Part) -> str:
     kind = type(part)
     if kind.__module__ == "__main__":
-        raise FairsiloError(f"{kind.__qualname__} is a part of a script, which has another name elsewhere")
+        raise FairsiloError(
+            f"{kind.__qualname__} is a part of a script, which has another name elsewhere; "
+            "move it into a file of its own and import it"
+        )
     changed = [
         f"{item.name}={getattr(part, item.name)}"
         for item in dataclasses.fields(part)

@@ -24,19 +24,13 @@ from torch import Tensor, nn
 from fairsilo.core.output import Output
 from fairsilo.errors import FairsiloError
 from fairsilo.models.attention import written_out
+from fairsilo.models.described import SHIPPED
 from fairsilo.models.encoder_prompts import appended, context_after
 
 if TYPE_CHECKING:
     pass
 
-SHIPPED = ("tiny-clip", "tiny-vit")
-KINDS = ("clip", "siglip", "vit", "resnet", "efficientnet")
 TEMPLATE = "a photo of a {}"
-
-
-def is_backbone(name: str) -> bool:
-    kind, colon, _ = name.partition(":")
-    return name in SHIPPED or bool(colon and kind in KINDS)
 
 
 def backbone_network(name: str, classes: int) -> nn.Module:

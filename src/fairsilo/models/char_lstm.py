@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor, nn
 
 from fairsilo.core.output import Output
-from fairsilo.fields import setting
-
-
-@dataclass(frozen=True)
-class CharLSTMSettings:
-    vocabulary: int = setting(0, "how many characters texts consist of; 0: as many as there are classes", low=0)
 
 
 class CharLSTM(nn.Module):

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from fairsilo.core.output import Output
 from fairsilo.errors import FairsiloError
-from fairsilo.fields import setting
 from fairsilo.models.lite_weights import imagenet_tensors
 from fairsilo.models.networks import Network
+from fairsilo.models.settings import MOMENTUM
 
 # repeats, kernel, stride of the first, expansion, channels out
 STAGES = (
@@ -30,8 +30,7 @@ STAGES = (
     (1, 3, 1, 6, 320),
 )
 STEM, TOP = 32, 1280
-MOMENTUM, EPSILON = 0.01, 1e-3  # of batch normalisation
-MOMENTUM_HELP = "share of a batch in BatchNorm's running statistics; 0.1 keeps up with short local training"
+EPSILON = 1e-3  # of batch normalisation
 
 
 @dataclass(frozen=True)
@@ -142,17 +141,6 @@ class EfficientNetB0(_EfficientNet):
         super().__init__(
             classes, channels, Style(nn.SiLU, squeeze=True, tensorflow_padding=False, momentum=bn_momentum)
         )
-
-
-@dataclass(frozen=True)
-class B0Settings:
-    bn_momentum: float = setting(MOMENTUM, MOMENTUM_HELP, low=0, high=1)
-
-
-@dataclass(frozen=True)
-class Lite0Settings:
-    weights: str = setting("imagenet", "where training starts", choices=("imagenet", "random"))
-    bn_momentum: float = setting(MOMENTUM, MOMENTUM_HELP, low=0, high=1)
 
 
 class EfficientNetLite0(_EfficientNet):

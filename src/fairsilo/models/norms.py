@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from torch import nn
-
-from fairsilo.fields import setting
 
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": nn.BatchNorm2d,
@@ -16,10 +13,3 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
     # nothing to train and nothing to remember: every batch is normalised by itself, also at evaluation
     "no": lambda channels: nn.BatchNorm2d(channels, affine=False, track_running_stats=False),
 }
-
-
-@dataclass(frozen=True)
-class NormSettings:
-    norm: str = setting(
-        "batch", "normalisation; group: every image by itself, as private training needs it", choices=("batch", "group")
-    )

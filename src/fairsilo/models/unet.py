@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from fairsilo.core.output import Output
 from fairsilo.errors import FairsiloError
-from fairsilo.fields import setting
 from fairsilo.models.norms import NORMS
 
 LEVELS = 4
-
-
-@dataclass(frozen=True)
-class UNetSettings:
-    norm: str = setting(
-        "batch", "normalisation; no: by the batch alone, without weights and running statistics", choices=tuple(NORMS)
-    )
-    width: int = setting(32, "channels of the first level, which double with each; a multiple of 8", low=8)
 
 
 class UNet(nn.Module):

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from fairsilo.core.output import Output
 from fairsilo.errors import FairsiloError
-from fairsilo.fields import setting
 from fairsilo.models.attention import written_out
-
-
-@dataclass(frozen=True)
-class VitSettings:
-    size: int = setting(224, "side of the images in pixels, a multiple of the patch", low=1)
-    patch: int = setting(16, "side of a patch in pixels", low=1)
 
 
 class ScratchVit(nn.Module):

@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from fairsilo import __version__
-from fairsilo.analysis.metrics import HEADLINES
+from fairsilo.advice.verdict import LOCAL
+from fairsilo.analysis.metrics import AT_HOME, HEADLINES
 from fairsilo.analysis.paired import SURE, compare_cells
 from fairsilo.analysis.shift import farthest, typical
 from fairsilo.report.blocks import (
@@ -26,9 +27,12 @@ from fairsilo.report.blocks import (
     table,
 )
 from fairsilo.report.charts import duration, size, text
+from fairsilo.report.comparison_page import counted
 from fairsilo.report.forest import Effect, forest_chart, told
 from fairsilo.report.glance import ANSWERS, decimals, scaled
+from fairsilo.report.tables import CHANCE, GUESSED, beside_mean, explained
 from fairsilo.report.units import in_its_unit, unit
+from fairsilo.runs.comparison import method_in
 from fairsilo.runs.folder import RunFolder
 
 PAGE = "advice.html"
@@ -49,9 +53,9 @@ def write_advice(folder: Path) -> Path:
 # ----------------------------------------------------------------------------------------------------------- sentences
 @in_its_unit(_metric)
 def sentences(content: Content) -> list[str]:
-    """What to take and why, in plain words; the first is the answer."""
+    """What to take and why, in plain words; the first is the answer with what it costs."""
     found = content["verdict"]
-    told_ = [_answer(content)]
+    told_ = [" ".join([_answer(content), *_costs(content)])]
     told_ += [f"If that alone counts: {name} {_gain(content, key, name)}." for key, name in found["others"].items()]
     told_ += [
         f"Worse than {content['methods'][0]} for sure ({ANSWERS[key][0].lower()}): {listed(names)}."
@@ -88,6 +92,25 @@ def _answer(content: Content) -> str:
     return f"Take {best}: it {'; it '.join(won)}.{cost}"
 
 
+def _costs(content: Content) -> list[str]:
+    """What the recommended method takes and sends beside the plain one."""
+    plain, best = content["methods"][0], content["recommended"]
+    if best == plain:
+        return []
+    spent, usual = content["costs"][best], content["costs"][plain]
+    counts = {"seconds": "time", "bytes": "bytes"}
+    if content["rounds"][0] == 1:  # which also sets things up, for the first method above all
+        del counts["seconds"]
+    takes = [f"{_times(spent[key], usual[key])} the {word}" for key, word in counts.items() if usual[key]]
+    cost = [f"A round takes {' and '.join(takes)} of one of {plain}."] if takes else []
+    sends = f"Besides the model it sends {'; '.join(spent['sends']) or 'nothing'}."
+    return [*cost, "No model is sent." if method_in(best) == LOCAL else sends]
+
+
+def _times(spent: float, usual: float) -> str:
+    return f"{spent / usual:.2g} ×"
+
+
 def _gain(content: Content, key: str, name: str) -> str:
     """Such as `generalises better than fedavg by 3.1 ± 1.2 points`."""
     one = content["verdict"]["compared"][key][name]["difference"]
@@ -112,27 +135,36 @@ def _at_home(content: Content, words: str, one: Mapping[str, Any] | None, how: s
 def _limits(content: Content) -> list[str]:
     """What stands behind the answer, and what it does not say."""
     (done, asked), domains = content["rounds"], [one for one in content["domains"] if one != "-"]
-    runs = f"{len(content['cells'])} pilots of {done} rounds"
+    runs = f"{counted(len(content['cells']), 'pilot')} of {counted(done, 'round')}"
     early = ": methods that need longer to show what they can may be judged too early"
     short = f" in place of your {asked}{early}" if done < asked else ""
     held = f"{listed(domains)} held out in turn" if domains else "no domain held out"
     seeds = len(content["seeds"])
     told_ = [
-        f"It rests on {runs}{short}; {seeds} seeds, {held}; test data took no part. Sure means: over other seeds, on "
-        "these samples, in less than one of twenty cases by chance, corrected for all comparisons that count."
+        f"It rests on {runs}{short}; {counted(seeds, 'seed')}, {held}; test data took no part. Sure means: over other "
+        "seeds, on these samples, in less than one of twenty cases by chance, corrected for all comparisons that count."
     ]
     if seeds < ENOUGH:
-        told_.append(f"With fewer than {ENOUGH} seeds little can be sure: a longer --budget makes room for more.")
-    for key in content["verdict"]["counts"]:
-        if not content["verdict"]["compared"].get(key):
-            why = (
-                "no domain was held out"
-                if key == "generalisation" and not domains
-                else "runs are at chance, or without a number"
-            )
-            told_.append(f"Not compared: {ANSWERS[key][0].lower()} ({why}).")
+        more = "--seeds allows more, and a longer --budget makes room for them"
+        told_.append(f"With fewer than {ENOUGH} seeds little can be sure: {more}.")
+    rows = compare_cells(content["methods"], content["cells"])
+    told_ += filter(None, (_not_compared(content, key, rows, bool(domains)) for key in content["verdict"]["counts"]))
     told_ += [f"Not held out: {name} ({why})." for name, why in content["skipped"].items()]
     return told_ + [f"Not tried: {name} ({why})." for name, why in content["left_out"].items()]
+
+
+def _not_compared(content: Content, key: str, rows: Sequence[Mapping[str, Any]], outside: bool) -> str:
+    """Why an answer that counts was compared for no method, or for some alone."""
+    compared, answer = content["verdict"]["compared"].get(key, {}), ANSWERS[key][0].lower()
+    if key == "generalisation" and not outside:
+        return f"Not compared: {answer} (no domain was held out)."
+    guess = [row for row in rows if key == "fairness" and row[key]["at_chance"]]
+    named = [f"{row['method']} in {row[key]['at_chance']} of {counted(row['cells'], 'run')}" for row in guess]
+    why = f"at chance, where an even result is not fair: {listed(named)}" if named else "runs have no number to compare"
+    if compared:  # then the plain one is not at chance
+        names = listed(row["method"] for row in guess)
+        return f"Not compared: {answer}, of {names} ({why})." if names else ""
+    return f"Not compared: {answer} ({why})."
 
 
 @in_its_unit(_metric)
@@ -166,15 +198,19 @@ def _rows(content: Content) -> list[tuple[str, list[list[str]]]]:
         name, values = row["method"], []
         for key in HEADLINES:
             one = row[key]
-            shown = ["–" if one["mean"] is None else points(one["mean"])]
+            centre = row[AT_HOME]["mean"]
+            shown = ["–" if one["mean"] is None else beside_mean(points(one["mean"]), key, centre)]
             other = content["verdict"]["compared"].get(key, {}).get(name)
             if other is not None:
                 mean, margin = (scaled(other["difference"][part]) for part in ("mean", "margin"))
                 shown.append(told(Effect(name, mean, margin), decimals()))
+            if one["at_chance"]:
+                few = one["at_chance"] < row["cells"]
+                shown += [GUESSED, *([f"in {one['at_chance']} of {counted(row['cells'], 'run')}"] if few else [])]
             values.append(shown)
         for key, form in (("seconds", duration), ("bytes", size)):
             spent, usual = costs[name][key], costs[plain][key]
-            times = [f"{spent / usual:.2g} ×"] if usual and name != plain else []
+            times = [_times(spent, usual)] if usual and name != plain else []
             values.append([form(spent), *times])
         found.append((name, values))
     return found
@@ -186,14 +222,15 @@ COLUMNS = ("generalise", "personalise", "spread", "time", "bytes")
 @in_its_unit(_metric)
 def advice_table(content: Content) -> Table:
     """For a terminal."""
-    title = f"{unit().word}; beneath: difference to {content['methods'][0]} ± 95 %; time and bytes are of a round"
+    beneath = f"beneath: difference to {content['methods'][0]} ± 95 %"
+    title = f"{unit().word}; spread: std over silos (mean); {beneath}; time and bytes are of a round"
     table_ = Table(title=title, title_justify="left")
     table_.add_column("method", overflow="fold")
     for name in COLUMNS:
         table_.add_column(name, justify="right", no_wrap=True)
     for name, values in _rows(content):
         table_.add_row(escape(name), *("\n".join(some) for some in values))
-    return table_
+    return explained(table_)
 
 
 def _cell(lines: Sequence[str]) -> str:
@@ -221,20 +258,21 @@ def page(content: Content) -> str:
                 caption=f"{label}.",
             )
         )
-    rows = [
-        f'<tr><th scope="row">{text(name)}</th>{"".join(map(_cell, values))}</tr>\n' for name, values in _rows(content)
-    ]
+    found = _rows(content)
+    rows = [f'<tr><th scope="row">{text(name)}</th>{"".join(map(_cell, values))}</tr>\n' for name, values in found]
     head = f'<tr><th scope="col">method</th>{heads(COLUMNS)}</tr>'
     sends = "".join(
         f"<li>{text(name)}: {text('; '.join(one['sends']) or 'nothing else')}</li>"
         for name, one in content["costs"].items()
     )
-    words = (
-        f"{unit().word.capitalize()}; beneath: the difference to {content['methods'][0]}, paired by seed and division."
-    )
+    first = content["methods"][0]
+    words = f"{unit().word.capitalize()}; spread: the standard deviation over silos, in brackets the mean that it is "
+    words += f"around; beneath: the difference to {first}, paired by seed and division."
+    marked = any(GUESSED in some for _, values in found for some in values)
+    said = paragraph(words) + (paragraph(f"{CHANCE}.") if marked else "")
     body = (
         top
-        + section("pilots", "What the pilots showed", paragraph(words), figures(*drawn), table(head, rows))
+        + section("pilots", "What the pilots showed", said, figures(*drawn), table(head, rows))
         + section("shift", "How far the silos are apart", *map(paragraph, shift_sentences(content)))
         + section("sent", "What is sent besides the model", f'<ul class="notes">{sends}</ul>')
     )

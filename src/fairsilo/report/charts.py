@@ -235,27 +235,62 @@ def line_chart(
 
 
 def scatter_chart(
-    series: Sequence[Series], *, title: str, x_label: str, y_label: str, form: Form = plain, log: bool = False
+    series: Sequence[Series],
+    *,
+    title: str,
+    x_label: str,
+    y_label: str,
+    form: Form = plain,
+    log: bool = False,
+    least: float = 0.0,
+    reach: Mapping[str, tuple[float, float]] | None = None,
 ) -> Chart:
-    """Points without lines; `log` is about the x axis."""
+    """Points without lines; `log` is about the x axis. Axes are at least so long that a hair is no mile (`least`).
+
+    `reach` has by name how far a point may be off, across and up: a thin cross, of coloured points only.
+    """
     found = [(x, y) for one in series for x, y in one.points if y is not None and math.isfinite(y)]
     if not found:
         return nothing(title)
+    count, reach = len(found), reach or {}
+    crossed = {one.name: reach[one.name] for one in series if one.colour and one.name in reach}
+    for one in series:
+        across, up = crossed.get(one.name, (0.0, 0.0))
+        found += [(x + way * across, y + way * up) for x, y in one.points if y is not None for way in (-1, 1)]
+    found = [(x, y) for x, y in found if math.isfinite(y)]
     ticks = decades(min(x for x, _ in found), max(x for x, _ in found)) if log else None
-    ticks = ticks or nice_ticks(min(x for x, _ in found), max(x for x, _ in found))
+    ticks = ticks or nice_ticks(*_ends([x for x, _ in found], least))
     x_scale = Scale(ticks[0], ticks[-1], LEFT + 6, WIDTH - RIGHT - 6, log)
-    y_scale, y_ticks = _y_scale([y for _, y in found], False, None)
+    y_scale, y_ticks = _y_scale(_ends([y for _, y in found], least), False, None)
     body = _grid(y_scale, y_ticks, False) + _rounds(x_scale, ticks, x_label, log)
+    if ticks[0] < 0 <= ticks[-1] and not log:
+        body += f'<path class="grid zero" d="M{x_scale(0):.1f} {TOP:g}V{HEIGHT - BOTTOM:g}"/>'
     body += f'<text class="label" x="4" y="14">{text(y_label)}</text>'
     for one in series:
         points = [(x, y) for x, y in one.points if y is not None and math.isfinite(y)]
-        drawn = (
-            f"<g><title>{text(f'{one.name}: {x:g}, {form(y)}')}</title>{marker(one.colour, x_scale(x), y_scale(y))}</g>"
-            for x, y in points
-        )
+        said = [f"<title>{text(f'{one.name}: {x:.4g}, {form(y)}')}</title>" for x, y in points]
+        marks = [marker(one.colour, x_scale(x), y_scale(y)) for x, y in points]
+        drawn = [f"<g>{words}{mark}</g>" for words, mark in zip(said, marks, strict=True)]
+        if one.name in crossed:
+            drawn = [_cross(x, y, *crossed[one.name], x_scale, y_scale) for x, y in points] + drawn
         body += f'<g class="s{one.colour}">{"".join(drawn)}</g>'
-    csv = numbers_as_csv(["name", x_label, y_label], ([one.name, x, y] for one in series for x, y in one.points))
-    return frame(HEIGHT, title, f"{len(found)} points", body, csv)
+    columns = ["name", x_label, y_label, *([f"margin of {x_label}", f"margin of {y_label}"] if reach else [])]
+    margins = {one.name: reach.get(one.name, (None, None)) if reach else () for one in series}
+    rows = ([one.name, x, y, *margins[one.name]] for one in series for x, y in one.points)
+    return frame(HEIGHT, title, f"{count} points", body, numbers_as_csv(columns, rows))
+
+
+def _cross(x: float, y: float, across: float, up: float, x_scale: Scale, y_scale: Scale) -> str:
+    """How far a point may be off."""
+    lying = f"M{x_scale(x - across):.1f} {y_scale(y):.1f}H{x_scale(x + across):.1f}"
+    return f'<path class="reach" d="{lying}M{x_scale(x):.1f} {y_scale(y - up):.1f}V{y_scale(y + up):.1f}"/>'
+
+
+def _ends(values: Sequence[float], least: float) -> tuple[float, float]:
+    """The smallest and the largest, as far apart as is asked for at least."""
+    low, high = min(values), max(values)
+    more = max(least - (high - low), 0.0) / 2
+    return low - more, high + more
 
 
 def _clean(line: Series, log: bool) -> Series:
@@ -363,16 +398,17 @@ def emphasised(lines: Mapping[str, Sequence[Point]], like: Sequence[Series] = ()
     return [Series(name, points, names.index(name) + 1 if name in names else 0) for name, points in lines.items()]
 
 
-def legend(series: Sequence[Series]) -> str:
-    """Line samples and names beneath a chart; a list, so that it wraps and is never scaled."""
+def legend(series: Sequence[Series], points: bool = False) -> str:
+    """Samples and names beneath a chart of lines or of points; a list, so that it wraps and is never scaled."""
     items = []
     for line in sorted((line for line in series if line.colour), key=lambda line: line.colour):
-        dashed = " dashed" if line.dashed else ""
-        sample = f'<path class="line{dashed}" d="M0 6H26"/>{marker(line.colour, 13, 6)}'
+        stroke = "" if points else f'<path class="line{" dashed" if line.dashed else ""}" d="M0 6H26"/>'
+        sample = stroke + marker(line.colour, 13, 6)
         items.append((line.colour, sample, line.name))
     rest = sum(1 for line in series if not line.colour)
     if rest:
-        items.append((0, '<path class="line" d="M0 6H26"/>', f"{rest} others in between"))
+        sample = marker(0, 13, 6) if points else '<path class="line" d="M0 6H26"/>'
+        items.append((0, sample, f"{rest} others in between" if rest > 1 else "one other in between"))
     drawn = "".join(
         f'<li class="s{colour}"><svg viewBox="0 0 26 12" aria-hidden="true">{sample}</svg>'
         f'<span title="{text(name)}">{text(shorten(name, 40))}</span></li>'

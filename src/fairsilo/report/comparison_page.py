@@ -18,6 +18,9 @@ from fairsilo.analysis.metrics import (
     guessed_by_held_out,
     headline,
     mean,
+    of_own_models,
+    spread_by_held_out,
+    with_own_models,
 )
 from fairsilo.analysis.paired import compare_cells
 from fairsilo.errors import FairsiloError
@@ -25,25 +28,29 @@ from fairsilo.report.blocks import cells, document, heads, listed, paragraph, po
 from fairsilo.report.charts import signed, text, usable
 from fairsilo.report.glance import glance
 from fairsilo.report.heat import heat_table, number
+from fairsilo.report.latex import comparison_latex
 from fairsilo.report.page import write_report
-from fairsilo.report.tables import CHANCE, GUESSED, SELECTIONS, comparison_csv, comparison_latex, of_comparison
+from fairsilo.report.tables import CHANCE, GUESSED, OWN, SELECTIONS, comparison_csv, marked_own, of_comparison
 from fairsilo.report.units import in_its_unit, unit
+from fairsilo.report.whole import PAGE, whole_of
 from fairsilo.runs.folder import RunFolder
 
 Content = Mapping[str, Any]
+SHOWN = 60  # runs; the table of more is folded away
 NEEDED = ("methods", "held_out", "seeds", "cells")
 
 
 def write_comparison(folder: Path) -> Path:
     """Write the page beside `comparison.json`, its tables for spreadsheets and papers, and the pages of its runs."""
     content, run_folder = read_comparison(folder), RunFolder(folder)
+    whole = whole_of(folder, content, page=True)
     for cell in content["cells"]:
         if "folder" in cell and (folder / cell["folder"]).is_dir():
-            write_report(folder / cell["folder"])
+            write_report(folder / cell["folder"], whole)
     content["said"] = notes_of(folder, content)
     run_folder.write_text("comparison.csv", comparison_csv(content))
     run_folder.write_text("comparison.tex", comparison_latex(content))
-    return run_folder.write_text("comparison.html", page(content))
+    return run_folder.write_text(PAGE, page(content))
 
 
 def read_comparison(folder: Path) -> dict[str, Any]:
@@ -182,9 +189,10 @@ def by_domain(content: Content) -> str:
     domains = list(content["held_out"])
     if len(domains) < 2:
         return ""
-    drawn = []
+    drawn, whole = [], {row["method"]: row for row in compare_cells(content["methods"], content["cells"])}
+    mine = with_own_models(content["cells"])
     for key in HEADLINES:
-        shown = unit().word
+        shown, own = unit().word, mine if key == "fairness" else []
         if key == "fairness":
             shown = (
                 f"standard deviation over silos in {unit().points}, lower is more even; small: the mean it is around"
@@ -193,26 +201,46 @@ def by_domain(content: Content) -> str:
         for name in content["methods"]:
             found, centres = (by_held_out(content["cells"], name, one) for one in (key, AT_HOME))
             guessed = guessed_by_held_out(content["cells"], name, key)
-            line = ""
+            spreads, line = spread_by_held_out(content["cells"], name, key), ""
+            spreads["mean"] = whole[name][key]["std"]
             for domain in (*domains, "mean"):
                 centre = centres.get(domain) if key == "fairness" else None
                 mark = domain in guessed or (domain == "mean" and bool(guessed))
-                line += number_cell(number(found.get(domain)), centre, mark, first=domain == "mean")
-            rows.append(f'<tr><th scope="row">{text(name)}</th>{line}</tr>\n')
-        head = f'<tr><th scope="col">method</th>{heads(domains)}{heads(["mean"], True)}</tr>'
+                value = with_spread({"mean": found.get(domain), "std": spreads.get(domain)})
+                line += number_cell(value, centre, mark, first=domain == "mean")
+            line += cells([number(whole[name][key]["std_domains"])])
+            rows.append(f'<tr><th scope="row">{text(marked_own(name, own))}</th>{line}</tr>\n')
+        head = f'<tr><th scope="col">method</th>{heads(domains)}{heads(["mean", "std over domains"], True)}</tr>'
         drawn.append(f"<h3>{key.capitalize()}: {shown}</h3>\n{table(head, rows)}")
-    about = f"Each domain held out in turn, mean over {counted(len(content['seeds']), 'seed')}."
+    about = f"Each domain held out in turn, {spread_words(content)}; the last column is the deviation over the domains."
     return section("held-out", "By held-out domain", paragraph(about), *drawn)
 
 
+def spread_words(content: Content) -> str:
+    """What a mean over seeds and the ± behind it are."""
+    seeds = len(content["seeds"])
+    return f"mean ± sample standard deviation over {seeds} seeds" if seeds > 1 else "one seed, so that there is no ±"
+
+
 def number_cell(
-    shown: str, centre: float | None, guessed: bool, first: bool = False, domains: float | None = None
+    shown: str,
+    centre: float | None,
+    guessed: bool,
+    first: bool = False,
+    domains: float | None = None,
+    own: bool = False,
+    power: int = 1,
 ) -> str:
     """A number; small below it the mean that a spread is around, its deviation over held-out domains, and whether the
-    result is no better than guessing."""
+    result is no better than guessing, or that of silos' own models."""
     below = f"<small>mean {text(number(centre))}</small>" if centre is not None else ""
-    below += f"<small>domains ± {text(number(domains))}</small>" if usable(domains) else ""
+    below += (
+        f"<small>domains ± {text(signed(unit().number(domains, power)))}</small>"
+        if domains is not None and usable(domains)
+        else ""
+    )
     below += f"<small>{GUESSED}</small>" if guessed else ""
+    below += f"<small>{OWN}</small>" if own else ""
     return f'<td class="number{" first" if first else ""}">{text(shown)}{below}</td>'
 
 
@@ -267,15 +295,16 @@ def headlines(content: Content) -> str:
     names = ("generalisation", "personalisation", "fairness: std over silos")
     groups = "".join(f'<th class="group" scope="colgroup" colspan="2">{name}</th>' for name in names)
     mean = "one run" if runs_each(content) == 1 else "mean ± std"
-    pair = heads([mean, f"minus {first} ± 95 %" if len(content["seeds"]) > 1 else f"minus {first}"], True)
+    pair = heads([mean, f"minus {first} ± 95\u00a0%" if len(content["seeds"]) > 1 else f"minus {first}"], True)
     head = f'<tr><td></td>{groups}</tr><tr><th scope="col">method</th>{pair * len(HEADLINES)}</tr>'
-    lines = []
+    lines, own = [], with_own_models(content["cells"])
     for row in rows:
         line = ""
         for key in HEADLINES:
             centre = row[AT_HOME]["mean"] if key == "fairness" else None
             guessed, domains = bool(row[key]["at_chance"]), row[key]["std_domains"]
-            line += number_cell(with_spread(row[key]), centre, guessed, first=True, domains=domains)
+            mine = key == "fairness" and row["method"] in own
+            line += number_cell(with_spread(row[key]), centre, guessed, first=True, domains=domains, own=mine)
             line += cells([difference(row[key])])
         lines.append(f'<tr><th scope="row">{text(row["method"])}</th>{line}</tr>\n')
     said = [paragraph(explained(content))]
@@ -304,8 +333,9 @@ def explained(content: Content) -> str:
         words += "No domain was held out, so there is no generalisation to report. "
     words += f"Fairness is the standard deviation over silos ({degrees(content)}), with the mean that it is around "
     words += "small below it; lower is more even. It is that of "
-    own = list(dict.fromkeys(cell["method"] for cell in content["cells"] if cell["summary"]["about"] == "personal"))
-    return words + ("the global model" + (f", and of the silos' own models for {listed(own)}" if own else "") + ".")
+    own = with_own_models(content["cells"])
+    of_own = f", and of the silos' own models for {listed(own, len(own))}" if own else ""
+    return f"{words}the global model{of_own}."
 
 
 def with_spread(found: Mapping[str, Any], power: int = 1) -> str:
@@ -315,16 +345,19 @@ def with_spread(found: Mapping[str, Any], power: int = 1) -> str:
 
 def spread(content: Content) -> str:
     """Mean, worst and best tenth, and variance over silos of every method."""
-    lines = []
+    lines, own = [], with_own_models(content["cells"])
     for row in compare_cells(content["methods"], content["cells"]):
         line = ""
         for key, power in (*((one, 1) for one in (AT_HOME, *TAILS)), (VARIANCE, 2)):
-            line += number_cell(with_spread(row[key], power), None, bool(row[key]["at_chance"]))
-        lines.append(f'<tr><th scope="row">{text(row["method"])}</th>{line}</tr>\n')
+            guessed, domains = bool(row[key]["at_chance"]), row[key]["std_domains"]
+            line += number_cell(with_spread(row[key], power), None, guessed, domains=domains, power=power)
+        lines.append(f'<tr><th scope="row">{text(marked_own(row["method"], own))}</th>{line}</tr>\n')
     names = ["mean", *(key.replace("_", " ") for key in TAILS), f"variance, {unit().squared}"]
     head = f'<tr><th scope="col">method</th>{heads(names)}</tr>'
     said = f"In {unit().word}, as q-FFL and FFT-GP report it: the mean over silos, the means of the worst and of the "
-    said += f"best tenth of them (at least one silo), and the variance over them ({degrees(content)})."
+    said += f"best tenth of them (at least one silo), and the variance over them ({degrees(content)})"
+    said += f"; {spread_words(content)}"
+    said += ", and small below it the deviation over held-out domains." if len(content["held_out"]) > 1 else "."
     return section("spread", "Over silos", paragraph(said), table(head, lines))
 
 
@@ -350,9 +383,9 @@ def searched(content: Content) -> str:
 
 # --------------------------------------------------------------------------------------------------------- every run
 def raw(content: Content) -> str:
-    """Every run by itself, folded away; the same numbers unrounded are in the CSV and the JSON."""
-    columns = ("seed", *HEADLINES, "mean over silos", "Avg", "Std")
-    lead, last = '<th scope="col">method</th><th scope="col">held out</th>', '<th scope="col">read from</th>'
+    """Every run by itself, with a link to its page; the same numbers unrounded are in the CSV and the JSON."""
+    columns = (*HEADLINES, "mean over silos", "Avg", "Std")
+    lead, last = '<th scope="col">run</th>', '<th scope="col">read from</th>'
     head = f"<tr>{lead}{heads(columns)}{last}</tr>"
     lines = []
     for cell in content["cells"]:
@@ -360,30 +393,32 @@ def raw(content: Content) -> str:
         three = headline(summary)
         numbers = [three[key] for key in (*HEADLINES, AT_HOME)]
         numbers += [global_number(summary, key) for key in ("mean", "std_domains")]
-        shown = [str(cell["seed"]), *(finely(value) for value in numbers)]
         where = f"{summary['selection']}: {ranges(summary['rounds'])}"
         where += f"; {GUESSED}" if any(at_chance(summary).values()) else ""
-        name = text(cell["method"])
+        where += f"; fairness of {OWN}" if of_own_models(summary) else ""
+        name = text(called(cell))
         if "folder" in cell:
             name = f'<a href="{text(quote(cell["folder"]))}/report.html">{name}</a>'
         lines.append(
-            f'<tr><th scope="row">{name}</th><td>{text(cell["held_out"])}</td>{cells(shown)}'
-            f"<td>{text(where)}</td></tr>\n"
+            f'<tr><th scope="row">{name}</th>{cells([finely(value) for value in numbers])}<td>{text(where)}</td></tr>\n'
         )
     said = f"In {unit().word}. Fairness is the standard deviation around the mean over silos beside it. "
     said += "Avg and Std: the global model's mean over those who trained and its deviation over their domains."
     folded = f"{paragraph(said, 'quiet')}{table(head, lines)}"
-    return section(
-        "runs",
-        "Every run",
-        f"<details><summary>{counted(len(lines), 'run')}</summary>\n{folded}</details>\n",
-    )
+    begin = f"<details{'' if len(lines) > SHOWN else ' open'}><summary>{counted(len(lines), 'run')}</summary>\n"
+    return section("runs", "Every run", f"{begin}{folded}</details>\n")
+
+
+def called(cell: Mapping[str, Any]) -> str:
+    """A run by its method, held-out domain and seed."""
+    held_out = [] if cell["held_out"] == "-" else [str(cell["held_out"])]
+    return ", ".join([str(cell["method"]), *held_out, f"seed {cell['seed']}"])
 
 
 def notes(content: Content) -> str:
     """What runs noted, equal notes of several runs together."""
     found = content.get("said") or {}
-    items = "".join(f"<li>{text(f'{note}: {listed(runs)}')}</li>" for note, runs in found.items())
+    items = "".join(f"<li>{text(f'{note}: {listed(runs, len(runs))}')}</li>" for note, runs in found.items())
     return section("notes", "Notes of the runs", f'<ul class="notes">{items}</ul>') if items else ""
 
 

@@ -12,8 +12,8 @@ from fairsilo.report.charts import Series, scatter_chart, text
 from fairsilo.report.crossed import about, halves, numbers_of, sources_of, titled
 from fairsilo.report.forest import Effect, forest_chart
 from fairsilo.report.heat import heat_table
+from fairsilo.report.latex import escaped_latex
 from fairsilo.report.spreadsheet import csv_text
-from fairsilo.report.tables import escaped_latex
 from fairsilo.reproduction.crossing import Crossing
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.runs.folder import RunFolder

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from fairsilo.analysis.metrics import AT_HOME
+from fairsilo.analysis.metrics import AT_HOME, with_own_models
 from fairsilo.analysis.paired import Compared, compare_cells, together
-from fairsilo.report.blocks import figure, figures, paragraph, section
-from fairsilo.report.charts import emphasised, legend, scatter_chart, text, usable
-from fairsilo.report.forest import Effect, forest_chart
-from fairsilo.report.tables import of_comparison
+from fairsilo.report.blocks import figure, figures, listed, paragraph, section
+from fairsilo.report.charts import COLOURS, Series, emphasised, legend, scatter_chart, signed, text, usable
+from fairsilo.report.forest import Effect, forest_chart, sure_key
+from fairsilo.report.tables import marked_own, of_comparison
 from fairsilo.report.units import in_its_unit, unit
 
 Content = Mapping[str, Any]
@@ -21,6 +21,7 @@ ANSWERS = {
     "personalisation": ("Personalise", "silos' own models at home"),
     "fairness": ("Fair", "standard deviation over silos, less is more even"),
 }
+LEAST = 5.0  # points that an axis of shares has at least
 
 
 def glance(content: Content) -> str:
@@ -29,17 +30,28 @@ def glance(content: Content) -> str:
     if len(methods) < 2:
         return ""
     found = together(methods, content["cells"])
-    drawn = []
+    drawn, mine = [], with_own_models(content["cells"])
     for key, some in found.items():
         title, what = ANSWERS[key]
-        label = f"{title}: {what}, minus {methods[0]}"
+        own = mine if key == "fairness" else []
+        label = f"{title}: {what}, minus {told_apart(methods[0], some, own)}"
         effects = [
-            Effect(name, scaled(one.difference.mean), scaled(one.difference.margin)) for name, one in some.items()
+            Effect(marked_own(name, own), scaled(one.difference.mean), scaled(one.difference.margin), sure=one.sure)
+            for name, one in some.items()
         ]
         chart = forest_chart(effects, title=label, x_label=unit().points, decimals=decimals())
         drawn.append(figure(title, chart, caption=f"{label}."))
-    pictures = figures(*drawn, trade(content))
-    return section("glance", "At a glance", verdict(methods[0], found), pictures, in_words(content, found))
+    said = margins(content, found)
+    pictures = figures(*drawn) + sure_key(_looked(found)) if drawn else ""
+    pictures += (paragraph(said, "quiet") if said else "") + figures(*trades(content))
+    return section("glance", "At a glance", verdict(content, found), pictures, in_words(content, found))
+
+
+def told_apart(name: str, others: Collection[str], own: Collection[str]) -> str:
+    """A method with whose models its fairness is of, where it or one of the others is about silos' own models."""
+    if not {name, *others} & set(own):
+        return name
+    return marked_own(name, own) if name in own else f"{name} (global model)"
 
 
 def scaled(value: float | None) -> float | None:
@@ -50,23 +62,20 @@ def decimals() -> int:
     return 1 if unit().factor != 1 else 3
 
 
-def verdict(first: str, found: Found) -> str:
+def verdict(content: Content, found: Found) -> str:
     """What is sure, in a few sentences."""
     if not _looked(found):
         return paragraph(
             "No difference has an interval, so that each may be chance: it takes several seeds, whatever the number of "
             "held-out domains."
         )
-    told = _told(first, found, sure=True)
-    return _listed(told) if told else paragraph(f"Nothing differs from {first} for sure.")
+    told = _told(content, found, sure=True)
+    return _listed(told) if told else paragraph(f"Nothing differs from {content['methods'][0]} for sure.")
 
 
 def in_words(content: Content, found: Found) -> str:
-    """All comparisons as sentences, folded away, with what the intervals are."""
-    words, told = margins(content, found), _told(content["methods"][0], found, sure=False)
-    return (
-        f"{paragraph(words, 'quiet') if words else ''}<details><summary>In words</summary>\n{_listed(told)}</details>\n"
-    )
+    """All comparisons as sentences, folded away."""
+    return f"<details><summary>In words</summary>\n{_listed(_told(content, found, sure=False))}</details>\n"
 
 
 def _listed(told: Sequence[str]) -> str:
@@ -91,8 +100,9 @@ def margins(content: Content, found: Found) -> str:
         paired = "Differences are paired by held-out domain and seed, and each domain counts once"
     over = "other seeds" if len(content["held_out"]) == 1 else "other seeds on these held-out domains"
     return (
-        f"{paired}; lines are intervals (95 %) over {over}, each by itself. A difference is called sure where chance "
-        f"would give it in less than one of twenty cases, corrected for all {_looked(found)} comparisons (Holm)."
+        f"{paired}. Lines are intervals (95 %) over {over}, each of a single comparison. Sure is what chance would "
+        f"give in less than one of twenty cases, corrected for all {_looked(found)} comparisons that are looked at "
+        "(Holm), so that the line of a difference that may be chance can leave zero out."
     )
 
 
@@ -103,14 +113,21 @@ def surely(content: Content) -> list[str]:
     looked = _looked(found)
     if not looked:
         return []
-    first, told = content["methods"][0], _told(content["methods"][0], found, sure=True)
+    first, told = content["methods"][0], _told(content, found, sure=True)
     count = "one comparison" if looked == 1 else f"{looked} comparisons, corrected for their number"
+    if told and looked > 1:
+        told.append(f"sure is corrected for all {looked} comparisons; an interval (± 95 %) is of one alone")
     return told or [f"nothing differs from {first} for sure ({count})"]
 
 
-def _told(first: str, found: Found, *, sure: bool) -> list[str]:
-    looked = [(key, name, one) for key, some in found.items() for name, one in some.items()]
-    return [sentence(name, first, key, one) for key, name, one in looked if one.sure or not sure]
+def _told(content: Content, found: Found, *, sure: bool) -> list[str]:
+    first, mine, told = content["methods"][0], with_own_models(content["cells"]), []
+    for key, some in found.items():
+        own = mine if key == "fairness" else []
+        for name, one in some.items():
+            if one.sure or not sure:
+                told.append(sentence(told_apart(name, [first], own), told_apart(first, [name], own), key, one))
+    return told
 
 
 def sentence(name: str, first: str, key: str, one: Compared) -> str:
@@ -126,28 +143,65 @@ def sentence(name: str, first: str, key: str, one: Compared) -> str:
     return f"{name} {verb} {word} than {first} by {much} {unit().points}: {judged}"
 
 
-def trade(content: Content) -> str:
-    """Methods by two of the answers: outside and at home, or where no domain was held out at home and how even."""
-    rows = compare_cells(content["methods"], content["cells"])
-    outside = any(usable(row["generalisation"]["mean"]) for row in rows)
-    across, up = ("personalisation", "generalisation") if outside else (AT_HOME, "fairness")
-    names = {
-        "personalisation": "silos' own models at home",
-        "generalisation": "held-out domain",
-        AT_HOME: "mean over silos",
-        "fairness": "standard deviation over silos",
-    }
-    factor = unit().factor
-    points = {
-        row["method"]: [(factor * row[across]["mean"], factor * row[up]["mean"])]
-        for row in rows
-        if usable(row[across]["mean"]) and usable(row[up]["mean"])
-    }
+def trades(content: Content) -> list[str]:
+    """Methods by two of the answers, as differences to the first: outside and at home, and at home and how even."""
+    return [
+        *trade(content, "Outside and at home", "personalisation", "generalisation"),
+        *trade(content, "At home and how even", AT_HOME, "fairness"),
+    ]
+
+
+AXES = {
+    "personalisation": "silos' own models at home",
+    "generalisation": "held-out domain",
+    AT_HOME: "mean over silos",
+    "fairness": "standard deviation over silos",
+}
+
+
+def trade(content: Content, label: str, across: str, up: str) -> list[str]:
+    """Differences cancel what all methods of a seed have in common, which spreads of the means would not."""
+    first, rows = content["methods"][0], compare_cells(content["methods"], content["cells"])
+    own = with_own_models(content["cells"]) if up == "fairness" else []
+    points, reach, missing = {}, {}, []
+    for row in rows:
+        x, y = (_away(row, key, first) for key in (across, up))
+        if x is None or y is None:
+            missing += [row["method"]] * usable(row[up]["mean"])
+            continue
+        name = marked_own(row["method"], own)
+        points[name] = [(x[0], y[0])]
+        if x[1] is not None or y[1] is not None:
+            reach[name] = (x[1] or 0.0, y[1] or 0.0)
     if len(points) < 2:
-        return ""
-    series = emphasised(points)
-    label = "Outside and at home" if outside else "At home and how even"
+        return []
+    few = content["methods"] if len(content["methods"]) <= COLOURS else []
+    series = emphasised(points, [Series(marked_own(name, own), [], place) for place, name in enumerate(few, 1)])
     drawn = scatter_chart(
-        series, title=label, x_label=f"{names[across]}, {unit().word}", y_label=f"{names[up]}, {unit().word}"
+        series,
+        title=label,
+        x_label=f"{AXES[across]}, difference in {unit().points}",
+        y_label=f"{AXES[up]}, difference in {unit().points}",
+        form=lambda value: signed(f"{value:.{decimals()}f}"),
+        least=LEAST if unit().factor == 100 else 0.0,
+        reach=reach,
     )
-    return figure(label, drawn, legend(series), "Each point is a method, mean over its runs.")
+    of = "the named methods" if len(points) > COLOURS else "the other methods"
+    zero = told_apart(first, content["methods"], own)
+    said = [f"Each point is a method, by its mean differences to {zero}, which is at zero."]
+    said += [f"Thin lines: intervals (95 %) of {of}." if reach else "One seed, so that nothing shows the spread."]
+    said += [f"Better is {'right' if unit().higher else 'left'} and {'up' if _upwards(up) else 'down'}."]
+    said += [f"Without a comparable spread: {listed(missing, len(missing))}."] if missing else []
+    return [figure(label, drawn, legend(series, points=True), " ".join(said))]
+
+
+def _upwards(key: str) -> bool:
+    return key != "fairness" and unit().higher
+
+
+def _away(row: Mapping[str, Any], key: str, first: str) -> tuple[float, float | None] | None:
+    """A method's difference to the first one with its margin; the first one's own is nothing."""
+    if row["method"] == first:
+        return (0.0, None) if usable(row[key]["mean"]) else None
+    found = row[key]
+    return (unit().factor * found["difference"], scaled(found["margin"])) if usable(found["difference"]) else None

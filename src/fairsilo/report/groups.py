@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fairsilo.analysis.groups import KINDS, judged
-from fairsilo.core.groups import MINIMUM
+from fairsilo.core.disclosure import MINIMUM
 from fairsilo.report import charts
 from fairsilo.report.blocks import (
     Run,

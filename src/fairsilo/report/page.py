@@ -35,7 +35,7 @@ from fairsilo.report.blocks import (
 from fairsilo.report.charts import duration, plain, text
 from fairsilo.report.classes import classes
 from fairsilo.report.examples import examples
-from fairsilo.report.figures.files import Drawn, figures_in
+from fairsilo.report.figures.drawn import Drawn, figures_in
 from fairsilo.report.groups import groups
 from fairsilo.report.privacy import privacy
 from fairsilo.report.said import failures, sent
@@ -43,18 +43,20 @@ from fairsilo.report.sections import costs, curves, domains, gap_section, weight
 from fairsilo.report.synthetic import synthetic
 from fairsilo.report.tables import GUESSED, squared
 from fairsilo.report.units import in_its_unit, unit
-from fairsilo.runs.examples import Examples, read_examples
+from fairsilo.report.whole import Whole, caution, way_back, whole_above
 from fairsilo.runs.folder import RunFolder
-from fairsilo.runs.sheets import Sheet, read_sheet
+from fairsilo.runs.pictures import Examples, Sheet, read_examples, read_sheet
 
 
-def write_report(folder: Path) -> Path:
-    """Write `report.html` into the run folder."""
+def write_report(folder: Path, whole: Whole | None = None) -> Path:
+    """Write `report.html` into the run folder; a run of a comparison says so, which is looked for where not given."""
     run = read_run(folder)
     beside = folder / "baseline"
     baseline = read_run(beside, like=run) if beside.is_dir() and _holds_run(beside) else None
     raw = (folder / "config.yaml").read_text(encoding="utf-8") if (folder / "config.yaml").exists() else ""
-    shown = page(run, baseline, raw, figures_in(folder / "figures"), read_examples(folder), read_sheet(folder))
+    whole = whole or whole_above(folder)
+    kept, sheet = read_examples(folder), read_sheet(folder)
+    shown = page(run, baseline, raw, figures_in(folder / "figures"), kept, sheet, whole, way_back(folder, whole))
     return RunFolder(folder).write_text("report.html", shown)
 
 
@@ -119,13 +121,16 @@ def page(
     diagrams: Sequence[Drawn] = (),
     kept: Kept = ((), 0),
     sheet: Sheet | None = None,
+    whole: Whole | None = None,
+    back: str = "",
 ) -> str:
     """The whole document."""
     title = f"{run.method} against {baseline.method}" if baseline else run.method
     body = "".join(
         (
+            back,
             header(run, baseline),
-            headline(run, baseline),
+            headline(run, baseline, whole),
             silo_table(run, baseline),
             curves(run, baseline),
             domains(run, baseline),
@@ -133,7 +138,7 @@ def page(
             classes(run),
             examples(*kept),
             synthetic(sheet),
-            weights(run),
+            weights(run, baseline),
             gap_section(run, baseline),
             diagnostics(diagrams),
             costs(run, baseline),
@@ -196,7 +201,8 @@ def banner(run: Run, name: str) -> str:
     status = run.info.get("status", "unknown")
     if status == "finished":
         return ""
-    words = {"stopped": "stopped", "running": "not finished yet"}.get(status, f"status: {status}")
+    known = {"stopped": "stopped", "interrupted": "interrupted", "running": "not finished yet"}
+    words = known.get(status, f"status: {status}")
     planned = run.setting("train", "rounds", run.done)
     message = str(run.info.get("message") or "")
     kind = "banner running" if status == "running" else "banner"
@@ -207,16 +213,16 @@ def banner(run: Run, name: str) -> str:
 
 
 # ---------------------------------------------------------------------------------------------------- 2 the answers
-def headline(run: Run, baseline: Run | None) -> str:
-    cards = generalisation(run, baseline) + personalisation(run, baseline) + fairness(run, baseline)
-    chance = "a difference may be chance" if baseline else "another seed gives other numbers"
-    caution = f"One run, one seed ({run.config.get('seed', '–')}): {chance}. "
-    caution += "Repeat with other seeds before drawing a conclusion."
+def headline(run: Run, baseline: Run | None, whole: Whole | None = None) -> str:
+    beside = baseline if baseline and baseline.done == run.done else None  # else a difference is one of rounds
+    cards = generalisation(run, beside) + personalisation(run, beside) + fairness(run, beside)
+    said = caution(run, baseline, whole)
     if baseline and baseline.rows and baseline.done != run.done:
-        caution += f" The two are not equally far: round {run.done} against round {baseline.done} of the baseline."
+        said += f" The two are not equally far, round {run.done} and round {baseline.done} of {baseline.method}: "
+        said += "their difference is not shown."
     elif baseline and baseline.rows and baseline.counted != run.counted:
-        caution += " Not the same silos were counted in every round of the two: see Failures."
-    return f'<div class="cards">\n{cards}</div>\n{paragraph(caution, "quiet")}'
+        said += " Not the same silos were counted in every round of the two: see Failures."
+    return f'<div class="cards">\n{cards}</div>\n{paragraph(said, "quiet")}'
 
 
 def card(title: str, question: str, value: str, *lines: str) -> str:

@@ -214,8 +214,8 @@ def _made(lines: Sequence[Record]) -> list[str]:
 
 def checked_table(found: Sequence[Checked]) -> Drawn:
     """Numbers of the ledger and today's."""
-    table = Drawn(title=f"the ledger and now; at most {TOLERANCE:g} apart", title_justify="left")
-    for column in ("method", "measure", "ledger", "now", ""):
+    table = Drawn(title=f"the ledger and now; they may be {TOLERANCE:g} points apart", title_justify="left")
+    for column in ("method", "measure", "ledger", "now", "verdict"):
         table.add_column(column)
     for one in found:
         measure = MEASURES[one.measure]

@@ -9,9 +9,9 @@ from fairsilo.report.blocks import cells as numbers
 from fairsilo.report.blocks import document, figure, figures, heading, heads, panel, paragraph, section, table
 from fairsilo.report.charts import text
 from fairsilo.report.forest import Effect, forest_chart
+from fairsilo.report.latex import escaped_latex
 from fairsilo.report.reproduced import NOTHING, cells, estimated, in_words, number, shown, titles
 from fairsilo.report.spreadsheet import csv_text
-from fairsilo.report.tables import escaped_latex
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.reproduction.standing import Standing
 from fairsilo.runs.folder import RunFolder

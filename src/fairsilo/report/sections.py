@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from fairsilo.analysis.metrics import CLUSTERED, mean, variance
@@ -128,7 +129,7 @@ def domains(run: Run, baseline: Run | None) -> str:
         said = [spread_words(item, value) for item, _, value in centres]
         said.append(
             f"The upright line is the mean over the domains that trained, the band the mean of {run.method} "
-            "± its standard deviation; a dashed line is the baseline's mean."
+            "± its standard deviation" + ("; a dashed line is the baseline's mean." if baseline else ".")
         )
     return section("domains", "Domain by domain", figures(figure("Global model by domain", chart, key), panel(*said)))
 
@@ -151,15 +152,27 @@ def spread_words(run: Run, centre: float) -> str:
 
 
 # ------------------------------------------------------------------------------------------------------ 6 weights
-def weights(run: Run) -> str:
-    names = run.silos or sorted({name for record in run.rounds for name in record.get("weights") or {}})
-    past = [(int(record["round"]), record.get("weights") or {}) for record in run.rounds]
+def _past_weights(run: Run) -> list[tuple[int, Mapping[str, float]]]:
+    return [(int(record["round"]), record.get("weights") or {}) for record in run.rounds]
+
+
+def _warm_ups(run: Run) -> list[tuple[int, str]]:
+    """What rounds said of a warm-up."""
+    return [(record["round"], note) for record in run.rounds for note in record.get("notes") or () if "warm-up" in note]
+
+
+def _weights_figure(run: Run) -> str:
+    past = _past_weights(run)
+    names = run.silos or sorted({name for _, found in past for name in found})
     series = charts.emphasised({name: [(n, found.get(name)) for n, found in past] for name in names})
-    title = f"Weights of {run.method}"
-    told = [(record["round"], note) for record in run.rounds for note in record.get("notes") or () if "warm-up" in note]
-    over = "warm-up over"
-    marks = [(n, over) for n, note in told if note.startswith(over)]
+    title, over = f"Weights of {run.method}", "warm-up over"
+    marks = [(n, over) for n, note in _warm_ups(run) if note.startswith(over)]
     chart = charts.line_chart(series, title=title, y_label="weight", include=[0.0], marks=marks)
+    return figure(title, chart, charts.legend(series))
+
+
+def weights(run: Run, baseline: Run | None) -> str:
+    past, told = _past_weights(run), _warm_ups(run)
     sums = [math.fsum(found.values()) for _, found in past if found]
     apart = any(abs(total - 1) > 1e-3 for total in sums)
     said = [
@@ -171,14 +184,16 @@ def weights(run: Run) -> str:
     ends = sorted((weight, name) for name, weight in (past[-1][1] if past else {}).items())
     if len(ends) > 1:
         (least, lowest), (most, highest) = ends[0], ends[-1]
+        when = f"In the last round of {run.method}" if baseline else "In the last round"
         if most - least < 1e-9:
-            said.append(f"In the last round all silos counted the same ({plain(most)}).")
+            said.append(f"{when} all silos counted the same ({plain(most)}).")
         else:
-            said.append(f"In the last round {highest} counted most ({plain(most)}), {lowest} least ({plain(least)}).")
+            said.append(f"{when} {highest} counted most ({plain(most)}), {lowest} least ({plain(least)}).")
     said += [note[:1].upper() + note[1:] + "." for _, note in told]
     if CLUSTERED in run.info:
         said.append(f"Clustering accuracy: {share(run.info[CLUSTERED])} of the silos are in a cluster of their domain.")
-    return section("weights", "Aggregation weights", figures(figure(title, chart, charts.legend(series)), panel(*said)))
+    drawn = [_weights_figure(item) for item, _ in pair(run, baseline)]
+    return section("weights", "Aggregation weights", figures(*drawn, panel(*said)))
 
 
 # --------------------------------------------------------------------------------------------------------- 7 gaps
@@ -271,8 +286,9 @@ def costs(run: Run, baseline: Run | None) -> str:
     names = ("times", "time", "time a round", "sent to silos", "sent by silos", "bytes a round", "against FedAvg train")
     head = f'<tr><th scope="col">method</th><th scope="col">exchange</th>{heads(names)}</tr>'
     drawn = [cost_figure(run, baseline, kinds, key) for key in ("bytes", "seconds")]
-    about = f"A round took {duration(mean(r.get('seconds', math.nan) for r in run.rounds))} on average."
-    if reference:
+    taken = [record.get("seconds", math.nan) for record in run.rounds]
+    about = f"A round took {duration(median(taken) if taken else math.nan)} (median)."
+    if reference and run.rounds:
         about += f" A plain FedAvg round's train exchange moves {size(reference)} ({source})."
         moved = math.fsum(f["down"] + f["up"] for kind, f in totals(run).items() if kind != "evaluate")
         about += f" Evaluation aside, {run.method} moves {moved / len(run.rounds) / reference:.2f} times that."

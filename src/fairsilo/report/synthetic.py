@@ -6,7 +6,7 @@ import base64
 
 from fairsilo.report.blocks import paragraph, section
 from fairsilo.report.charts import text
-from fairsilo.runs.sheets import Sheet
+from fairsilo.runs.pictures import Sheet
 
 
 def synthetic(sheet: Sheet | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from fairsilo.analysis.metrics import (
     headline,
     judged_fairness,
     mean,
+    of_own_models,
+    with_own_models,
 )
 from fairsilo.analysis.paired import compare_cells
 from fairsilo.analysis.privacy import words
@@ -43,6 +45,11 @@ GUESSED = "≈ chance"
 CHANCE = (
     f"{GUESSED}: no better than always naming the most frequent class or guessing evenly (the lower end of the 95 % "
     "interval from the test size is not above that), so that its spread says nothing about fairness"
+)
+OWN = "own models"
+OF_OWN = (
+    f"{OWN}: mean, spread and tails over silos are those of the silos' own models; of the other methods, those of the "
+    "global model"
 )
 
 
@@ -91,7 +98,11 @@ def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapp
         "fairness": "fair: std over silos, lower is more even (mean)",
     }
     for key in HEADLINES:
-        shown = [_beside_mean(percent(found[key]), key, found[AT_HOME]) for found in numbers]
+        shown = [beside_mean(percent(found[key]), key, found[AT_HOME]) for found in numbers]
+        if key == "fairness":
+            shown = [
+                f"{text}, {OWN}" if of_own_models(run) else text for text, (_, run) in zip(shown, runs, strict=True)
+            ]
         cells = [cell for text, marks in zip(shown, guessed, strict=True) for cell in (_marked(text, marks[key]), "")]
         table.add_row(labels[key], *cells, style="bold")
     ends = [" to ".join(percent(found[key]) for key in TAILS) for found in numbers]
@@ -118,23 +129,40 @@ def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapp
                 _marked(percent(found.get("personal")), "personal" in marks),
             ]
         table.add_row(escape(label), *cells)
-    return _explained(table)
+    return explained(table, any(of_own_models(run) for _, run in runs))
 
 
 def _marked(text: str, guessed: bool) -> str:
     return f"{text} {GUESSED}" if guessed else text
 
 
-def _beside_mean(text: str, key: str, centre: float | None) -> str:
+def beside_mean(text: str, key: str, centre: float | None) -> str:
     """A spread with the mean that it is around: alone it would praise a model that is equally bad everywhere."""
     return f"{text} ({percent(centre)})" if key == "fairness" and centre is not None else text
 
 
-def _explained(table: Table) -> Table:
-    """With a line below that says what the mark means, where one stands in the table."""
-    if any(GUESSED in str(cell) for column in table.columns for cell in column.cells):
-        table.caption, table.caption_justify = CHANCE, "left"
+def explained(table: Table, own: bool = False) -> Table:
+    """With a line below that says what the mark of chance means, where one stands in the table, and one for `OWN`."""
+    guessed = any(GUESSED in str(cell) for column in table.columns for cell in column.cells)
+    notes = [CHANCE] * guessed + [OF_OWN] * own
+    table.caption, table.caption_justify = "\n".join(notes) or None, "left"
     return table
+
+
+def comparison_tables(comparison: Mapping[str, Any]) -> list[Table]:
+    """All tables of a comparison; what a mark means stands once, under the last table that has it."""
+    tables = [*held_out_tables(comparison), comparison_table(comparison), spread_table(comparison)]
+    said: set[str] = set()
+    for table in reversed(tables):
+        notes = str(table.caption or "").splitlines()
+        table.caption = "\n".join(note for note in notes if note not in said) or None
+        said.update(notes)
+    return tables
+
+
+def marked_own(method: str, own: Collection[str]) -> str:
+    """The method, and whether fairness is that of its silos' own models."""
+    return f"{method} ({OWN})" if method in own else method
 
 
 def _adapted(silo: Mapping[str, Any]) -> str:
@@ -147,6 +175,7 @@ def _adapted(silo: Mapping[str, Any]) -> str:
 def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
     """As papers have it: methods x held-out domains with their mean and deviation, one table per headline."""
     tables, rows = [], compare_cells(comparison["methods"], comparison["cells"])
+    own = with_own_models(comparison["cells"])
     for key in HEADLINES if len(comparison["held_out"]) > 1 else ():
         spread = f"std over silos in {unit().points}, lower is more even (mean)"
         shown = spread if key == "fairness" else unit().word
@@ -160,15 +189,15 @@ def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
             found, centres = (by_held_out(comparison["cells"], method, one) for one in (key, AT_HOME))
             guessed = guessed_by_held_out(comparison["cells"], method, key)
             table.add_row(
-                escape(method),
+                escape(marked_own(method, own) if key == "fairness" else method),
                 *(
-                    _marked(_beside_mean(percent(found.get(name)), key, centres.get(name)), name in guessed)
+                    _marked(beside_mean(percent(found.get(name)), key, centres.get(name)), name in guessed)
                     for name in comparison["held_out"]
                 ),
-                _marked(_beside_mean(percent(found["mean"]), key, centres["mean"]), bool(guessed)),
+                _marked(beside_mean(percent(found["mean"]), key, centres["mean"]), bool(guessed)),
                 percent(spreads[method]),
             )
-        tables.append(_explained(table))
+        tables.append(explained(table, key == "fairness" and bool(own)))
     return tables
 
 
@@ -184,7 +213,7 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     """Methods x headlines: mean ± deviation over seeds, then the paired difference to the first method."""
     rows = compare_cells(comparison["methods"], comparison["cells"])
     selection = SELECTIONS[comparison["cells"][0]["summary"]["selection"]]
-    beside = f"minus {escape(comparison['methods'][0])}" + "\n± 95 %" * (len(comparison["seeds"]) > 1)
+    beside = _minus_the_first(comparison)
     table = Table(title=f"{unit().word}, {means(comparison)}; {selection}", title_justify="left")
     table.add_column("method")
     for key in HEADLINES:
@@ -193,33 +222,19 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     clustered = _clustered(comparison)
     if clustered:
         table.add_column("clustering accuracy", justify="right")
+    own = with_own_models(comparison["cells"])
     for row in rows:
         texts = []
         for key in HEADLINES:
             found = row[key]
-            shown = _beside_mean(_with_spread(found), key, row[AT_HOME]["mean"]) + _in_runs(found, row["cells"])
-            difference = _difference(found)
-            texts.append(f"{shown}\n[dim]{difference}[/dim]" if difference else shown)
+            shown = beside_mean(with_spread(found), key, row[AT_HOME]["mean"]) + in_runs(found, row["cells"])
+            texts.append(
+                _above(shown, paired_difference(found), OWN if key == "fairness" and row["method"] in own else "")
+            )
         if clustered:
             texts.append(percent(clustered.get(row["method"])))
         table.add_row(escape(row["method"]), *texts)
-    return _explained(table)
-
-
-@in_its_unit(of_comparison)
-def paired_sentence(comparison: Mapping[str, Any]) -> str:
-    """What the last method does better or worse than the first, with the margins of the paired differences."""
-    first, *_, last = comparison["methods"]
-    row = compare_cells(comparison["methods"], comparison["cells"])[-1]
-    words = {
-        "generalisation": "generalises by",
-        "personalisation": "personalises by",
-        AT_HOME: "mean over silos by",
-        "fairness": "spread over silos by",
-    }
-    told = [f"{word} {_difference(row[key])}" for key, word in words.items() if row[key]["difference"] is not None]
-    runs = f"{len(comparison['seeds'])} seeds"
-    return f"{last} against {first}, {unit().points} ± 95 % over {runs}: {', '.join(told)}"
+    return explained(table, bool(own))
 
 
 @in_its_unit(of_comparison)
@@ -227,16 +242,19 @@ def spread_table(comparison: Mapping[str, Any]) -> Table:
     """Methods x mean, worst and best tenth, and variance over silos, as q-FFL and FFT-GP report them."""
     table = Table(title=f"over silos: {unit().word}, {means(comparison)}", title_justify="left")
     table.add_column("method")
-    for name in ("mean", "worst tenth", "best tenth", f"variance, {unit().squared}"):
+    table.add_column(f"mean\n[dim]{_minus_the_first(comparison)}[/dim]", justify="right")
+    own = with_own_models(comparison["cells"])
+    for name in ("worst tenth", "best tenth", f"variance, {unit().squared}"):
         table.add_column(name, justify="right")
     for row in compare_cells(comparison["methods"], comparison["cells"]):
-        marked = _in_runs(row[AT_HOME], row["cells"])
-        numbers = [_with_spread(row[key]) for key in (AT_HOME, *TAILS)] + [_with_spread(row[VARIANCE], squared)]
-        table.add_row(escape(row["method"]), numbers[0] + marked, *numbers[1:])
-    return _explained(table)
+        marked = in_runs(row[AT_HOME], row["cells"])
+        numbers = [with_spread(row[key]) for key in (AT_HOME, *TAILS)] + [with_spread(row[VARIANCE], squared)]
+        average = _above(numbers[0] + marked, paired_difference(row[AT_HOME]))
+        table.add_row(escape(marked_own(row["method"], own)), average, *numbers[1:])
+    return explained(table, bool(own))
 
 
-def _in_runs(found: Mapping[str, Any], runs: int) -> str:
+def in_runs(found: Mapping[str, Any], runs: int) -> str:
     """The mark of chance, and in how many runs."""
     count = found["at_chance"]
     return "" if not count else f" {GUESSED}" if count == runs else f" {GUESSED} in {count} of {runs} runs"
@@ -251,12 +269,23 @@ def _clustered(comparison: Mapping[str, Any]) -> dict[str, float]:
     return {method: mean(values) for method, values in found.items()}
 
 
-def _with_spread(found: Mapping[str, Any], written: Callable[[float | None], str] = percent) -> str:
+def with_spread(found: Mapping[str, Any], written: Callable[[float | None], str] = percent) -> str:
     spread = f" ± {written(found['std'])}" if found["std"] is not None else ""
     return written(found["mean"]) + spread
 
 
-def _difference(found: Mapping[str, Any]) -> str:
+def _minus_the_first(comparison: Mapping[str, Any]) -> str:
+    """What differences are called at the head of a column."""
+    return f"minus {escape(comparison['methods'][0])}" + "\n± 95 %" * (len(comparison["seeds"]) > 1)
+
+
+def _above(shown: str, *below: str) -> str:
+    """A number with what is said of it in lines below, where anything is."""
+    return "\n".join([shown, *(f"[dim]{one}[/dim]" for one in below if one)])
+
+
+def paired_difference(found: Mapping[str, Any]) -> str:
+    """To the first method, with its margin; empty for the first itself."""
     if found["difference"] is None:
         return ""
     margin = f" ± {percent(found['margin'])}" if found["margin"] is not None else ""
@@ -265,7 +294,7 @@ def _difference(found: Mapping[str, Any]) -> str:
 
 def comparison_csv(comparison: Mapping[str, Any]) -> str:
     """One line per cell, so that any statistic can be recomputed."""
-    columns = ["method", "held_out", "seed", *HEADLINES, "fairness_mean", "fairness_chance_level"]
+    columns = ["method", "held_out", "seed", *HEADLINES, "fairness_of", "fairness_mean", "fairness_chance_level"]
     columns += [f"fairness_{key}" for key in (*TAILS, VARIANCE)]
     columns += [*(f"{key}_at_chance" for key in HEADLINES), "gap_variance", CLUSTERED, "selection"]
     grouped = [by_column(cell["summary"]) for cell in comparison["cells"]]
@@ -277,6 +306,7 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
         rows.append(
             {key: cell[key] for key in ("method", "held_out", "seed")}
             | {key: numbers[key] for key in HEADLINES}
+            | {"fairness_of": OWN if of_own_models(summary) else "global model"}
             | {"fairness_mean": numbers[AT_HOME], "fairness_chance_level": judged_fairness(summary).get("chance")}
             | {f"fairness_{key}": numbers[key] for key in (*TAILS, VARIANCE)}
             | {f"{key}_at_chance": guessed for key, guessed in at_chance(summary).items()}
@@ -285,43 +315,6 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
             | groups
         )
     return csv_text(columns, rows)
-
-
-@in_its_unit(of_comparison)
-def comparison_latex(comparison: Mapping[str, Any]) -> str:
-    """A booktabs table of the means and deviations: over seeds behind the ±, over held-out domains in brackets."""
-    rows = compare_cells(comparison["methods"], comparison["cells"])
-    brackets = "; in brackets: std over held-out domains" if len(comparison["held_out"]) > 1 else ""
-    lines = [
-        f"% {unit().word}, {means(comparison).replace('±', '+-')}{brackets}",
-        f"% over silos: mean, standard deviation, means of the worst and best tenth, variance in {unit().squared}",
-        r"\begin{tabular}{lrrrrrrr}",
-        r"\toprule",
-        r"Method & Generalisation & Personalisation & Mean & Std & Worst tenth & Best tenth & Variance \\",
-        r"\midrule",
-    ]
-    columns = ("generalisation", "personalisation", AT_HOME, "fairness", *TAILS)
-    for row in rows:
-        cells = [*(_latex_cell(row[key]) for key in columns), _latex_cell(row[VARIANCE], squared)]
-        lines.append(f"{escaped_latex(row['method'])} & {' & '.join(cells)} \\\\")
-    if any(row[key]["at_chance"] for row in rows for key in columns):
-        lines.insert(1, r"% \dagger: " + CHANCE.partition(": ")[2].replace("%", r"\%"))
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
-
-
-def _latex_cell(found: Mapping[str, Any], how: Callable[[float | None], str] = percent) -> str:
-    written = _with_spread(found, how).replace("±", r"\pm")
-    domains = "" if found["std_domains"] is None else rf"\;({how(found['std_domains'])})"
-    mark = r"^{\dagger}" if found["at_chance"] else ""
-    return f"${written}{domains}{mark}$"
-
-
-def escaped_latex(text: str) -> str:
-    """A text as LaTeX prints it."""
-    special = {"\\": r"\textbackslash{}", "^": r"\^{}", "~": r"\~{}", "|": r"\textbar{}"}
-    return "".join(
-        special.get(character) or (f"\\{character}" if character in "&%$#_{}" else character) for character in text
-    )
 
 
 def methods_table(descriptions: Sequence[Mapping[str, Any]]) -> Table:
@@ -391,7 +384,7 @@ def _ranked(values: Mapping[str, float]) -> list[tuple[str, float]]:
 
 def runs_table(runs: Sequence[Kept], root: Path, now: float) -> Table:
     """Runs of a folder: state, the three answers, size and age."""
-    title = "results: generalise / personalise / spread over silos"
+    title = "results: generalise / personalise / spread over silos (mean)"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("state", no_wrap=True)
     for name in ("rounds", "results", "size", "age"):
@@ -400,11 +393,21 @@ def runs_table(runs: Sequence[Kept], root: Path, now: float) -> Table:
     for one in runs:
         done, planned = one.rounds
         rounds = f"{done}" if planned in (None, done) else f"{done} of {planned}"
-        with shown_in(one.metric, one.share):
-            numbers = " / ".join(percent(one.numbers[key]) for key in HEADLINES) if one.numbers else "-"
         where = one.folder.relative_to(root) if one.folder != root else one.folder
-        table.add_row(one.state, rounds, numbers, size(one.bytes), age(now - one.changed), escape(str(where)))
+        table.add_row(one.state, rounds, _answers(one), size(one.bytes), age(now - one.changed), escape(str(where)))
+    if any(any(one.at_chance.values()) for one in runs):
+        table.caption, table.caption_justify = CHANCE, "left"
     return table
+
+
+def _answers(one: Kept) -> str:
+    """Of a run in a line; the sign of chance alone stands behind each that is no better, as there is little room."""
+    if not one.numbers:
+        return "-"
+    sign = GUESSED.partition(" ")[0]
+    with shown_in(one.metric, one.share):
+        shown = {key: beside_mean(percent(one.numbers[key]), key, one.numbers[AT_HOME]) for key in HEADLINES}
+    return " / ".join(f"{words} {sign}" if one.at_chance.get(key) else words for key, words in shown.items())
 
 
 def age(seconds: float) -> str:

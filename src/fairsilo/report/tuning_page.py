@@ -1,9 +1,9 @@
-"""A search for settings as one HTML file: what was chosen, how it got there, and which settings mattered."""
+"""A search for settings as one HTML file: how methods differ at the same settings, what was chosen, what mattered."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from rich.table import Table
 
 from fairsilo import __version__
 from fairsilo.analysis.metrics import Row
-from fairsilo.analysis.paired import from_pairs
 from fairsilo.report.blocks import (
     cells,
     document,
@@ -27,13 +26,17 @@ from fairsilo.report.blocks import (
     table,
 )
 from fairsilo.report.charts import COLOURS, Bar, Series, bar_chart, legend, line_chart, scatter_chart, text
+from fairsilo.report.forest import Effect, forest_chart, sure_key
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.runs.folder import RunFolder
+from fairsilo.tuning.alike import Alike, differences, looked
 from fairsilo.tuning.search import CHOSEN, RESULT
 
 Content = Mapping[str, Any]
 PAGE = "tuning.html"
 FIRST = 6  # methods whose single settings are drawn
+ROUNDING = 1e-9
+BEST = "what was chosen is the best of several trials with one seed: too high for that reason, and nothing to test"
 
 
 def write_tuning(folder: Path) -> Path:
@@ -48,7 +51,7 @@ def _summary_of(content: Content) -> Row:
 @in_its_unit(_summary_of)
 def page(content: Content) -> str:
     """The whole document."""
-    body = header(content) + chosen(content)
+    body = header(content) + tried_alike(content) + chosen(content)
     body += "".join(course(content, domain) + mattered(content, domain) for domain in content["found"])
     body += every_trial(content)
     title = f"Search: {listed(content['methods'], 4)}"
@@ -76,7 +79,12 @@ def gain(one: Mapping[str, Any]) -> float | None:
 
 
 def difference(value: float | None) -> str:
-    return "–" if value is None else ("+" if value > 0 else "") + points(value)
+    return "–" if value is None else ("+" if value > 0 and not rounds_away(value) else "") + points(value)
+
+
+def rounds_away(value: float) -> bool:
+    """Whether nothing is left of a difference as it is written."""
+    return abs(value) <= ROUNDING or float(unit().number(value)) == 0
 
 
 def chosen(content: Content) -> str:
@@ -91,36 +99,104 @@ def chosen(content: Content) -> str:
     lead = '<th scope="col">method</th><th scope="col">held out</th>'
     head = f"<tr>{lead}{heads(['as it is', 'searched', 'gain', 'trial'])}<th scope='col'>chosen</th></tr>"
     said = (
-        "Validation results of the silos that train. They are the best of several and too high for that reason: "
-        f"what a method is worth is told by fairsilo compare -c {CHOSEN}, with other seeds and on test data."
+        f"Validation results of the silos that train. {BEST.capitalize()}. The first trial, with the settings as they "
+        "are, is among those chosen from, so that no search can make a method worse here. What a method is worth is "
+        f"told by fairsilo compare -c {CHOSEN}, with other seeds and on test data."
     )
+    return section("chosen", "What was chosen", paragraph(said), table(head, lines))
+
+
+def tried_alike(content: Content) -> str:
+    """How every method differs from the first at the same settings; nothing where a single method was searched."""
+    first, *others = content["methods"]
+    if not others:
+        return ""
+    found = differences(content["methods"], content["found"])
+    drawn = ""
+    if any(one.compared for one in found.values()):
+        effects = [Effect(name, *_scaled(one), sure=_sure(one)) for name, one in found.items()]
+        label = f"Validation result minus that of {first}" + ("" if unit().higher else "; less is better")
+        decimals = 1 if unit().factor != 1 else 3
+        chart = forest_chart(effects, title=label, x_label=unit().points, decimals=decimals)
+        key = sure_key(looked(found))
+        drawn = figures(figure("At the same settings", chart, key, f"{label}, over settings tried alike."))
     told = "".join(f"<li>{text(one)}</li>" for one in in_words(content))
-    return section(
-        "chosen", "What was chosen", paragraph(said), table(head, lines), f"<ul>{told}</ul>\n" if told else ""
+    return section("alike", "Tried at the same settings", drawn, f"<ul>{told}</ul>\n", _about(found))
+
+
+def _sure(one: Alike) -> bool:
+    return one.compared is not None and one.compared.sure
+
+
+def _scaled(one: Alike) -> tuple[float | None, float | None]:
+    if one.compared is None:
+        return None, None
+    mean, margin = one.compared.difference.mean, one.compared.difference.margin
+    return unit().factor * mean, None if margin is None else unit().factor * margin
+
+
+def _about(found: Mapping[str, Alike]) -> str:
+    """What the differences, intervals and tests are of."""
+    said = (
+        "In the first trials (in all of a random search) a setting that several methods have was tried at the same "
+        "values for all of them, and in every held-out domain: first as it is (where that is in its range), then "
+        "drawn. Trials of one number are pairs. What one method alone has was drawn along with it, so that this is "
+        "how methods do over the ranges searched, and not at their best. "
     )
+    if any(one.compared and one.compared.difference.margin is not None for one in found.values()):
+        count = looked(found)
+        corrected = "" if count == 1 else f", corrected for all {count} comparisons (Holm)"
+        said += (
+            "Lines are intervals (95 %) over other settings of these ranges, each by itself; held-out domains had the "
+            "same settings and are averaged first. A difference is called sure over settings where chance in drawing "
+            f"them would give it in less than one of twenty cases{corrected}. "
+        )
+    said += "All trials have one seed: how much another seed would change is not known here. "
+    if any(one.left_out for one in found.values()):
+        said += (
+            "Where a trial was given up or failed, the pair is left out. These are mostly settings at which a method "
+            "did badly, so that leaving them out favours it."
+        )
+    return paragraph(said.strip(), "quiet")
 
 
 def in_words(content: Content) -> list[str]:
-    """How every method compares with the first where both were searched alike; of one seed, so that nothing is sure."""
-    first, *others = content["methods"]
-    told = []
-    for name in others:
-        pairs = {
-            (domain, 0): methods[name]["score"] - methods[first]["score"]
-            for domain, methods in content["found"].items()
-            if name in methods and first in methods
-        }
-        found = from_pairs(pairs)
-        if found is None:
-            continue
-        mean = found.difference.mean
-        over = f", mean over {len(pairs)} held-out domains" if len(pairs) > 1 else ""
-        side = "above" if mean >= 0 else "below"
-        told.append(
-            f"searched alike, {name} is {points(abs(mean))} {unit().points} {side} {first} on the validation samples "
-            f"that chose both{over}: one seed, which may be chance"
-        )
-    return told
+    """How every method compares with the first at the same settings, in plain words."""
+    first = content["methods"][0]
+    found = differences(content["methods"], content["found"])
+    return [sentence(name, first, one) for name, one in found.items()]
+
+
+def sentence(name: str, first: str, one: Alike) -> str:
+    """One comparison; it says itself that it is over settings, and of one seed."""
+    if not one.shared:
+        return f"{name} and {first} search no setting in common, so that nothing was tried alike"
+    if one.compared is None:
+        return f"{name} and {first} have no result at the same settings ({one.left_out} pairs of trials left out)"
+    mean, margin = one.compared.difference.mean, one.compared.difference.margin
+    much = " ± ".join(points(abs(value)) for value in (mean, margin) if value is not None) + f" {unit().points}"
+    alike = rounds_away(mean)
+    if alike:
+        how = f"{name} and {first} score alike ({much} apart)"
+    else:
+        how = f"{name} scores {much} {'above' if mean > 0 else 'below'} {first}"
+    fewest, most = one.settings
+    count = str(most) if fewest == most else f"{fewest} to {most}"
+    over = f"over {count} setting{'s' if most > 1 else ''} tried alike ({_brief(one.shared)}), one seed, {_paired(one)}"
+    judged = "sure over settings, not over seeds" if one.compared.sure else "may be chance"
+    return f"{how} {over}" + ("" if alike else f": {judged}")
+
+
+def _brief(settings: Sequence[str]) -> str:
+    return ", ".join(setting.rpartition(".")[2] for setting in settings)
+
+
+def _paired(one: Alike) -> str:
+    tried = len(one.tried)
+    of = "" if one.domains == tried else f"{one.domains} of "
+    several = f" in {of}{tried} held-out domains" if tried > 1 else ""
+    left = f", {one.left_out} left out" if one.left_out else ""
+    return f"{one.pairs} pair{'s' if one.pairs > 1 else ''} of trials{several}{left}"
 
 
 def course(content: Content, domain: str) -> str:
@@ -198,7 +274,7 @@ def _slice(name: str, one: Mapping[str, Any], setting: str, told: Mapping[str, A
         log=bool(told["log"]),
         form=lambda value: f"{value:.4g}",
     )
-    return figure(f"{name}: {setting}", drawing, caption=f"searched: {told['span']}")
+    return figure(f"{name}: {setting}", drawing, legend(drawn) if known else "", f"searched: {told['span']}")
 
 
 def _number(value: Any) -> bool:
@@ -241,5 +317,5 @@ def tuning_table(content: Content) -> Table:
         for name, one in methods.items():
             numbers = [share(one["usual"]), share(one["score"]), difference(gain(one))]
             found.add_row(escape(name), escape(domain), *numbers, escape(one["row"]))
-    found.caption, found.caption_justify = escape("\n".join(in_words(content))) or None, "left"
+    found.caption, found.caption_justify = escape("\n".join([*in_words(content), BEST])), "left"
     return found

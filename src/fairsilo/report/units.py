@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from fairsilo.tasks.registry import METRICS
+from fairsilo.tasks.metrics import METRICS
 
 P = ParamSpec("P")
 R = TypeVar("R")

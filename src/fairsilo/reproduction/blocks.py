@@ -17,7 +17,7 @@ from fairsilo.reproduction.standing import runs_of
 from fairsilo.reproduction.tables import Table, read_table
 from fairsilo.runs.comparison import Grid
 from fairsilo.runs.folder import RunFolder
-from fairsilo.tasks.registry import METRICS
+from fairsilo.tasks.metrics import METRICS
 
 ANSWERS = ("unseen", "personal", "worst", "deviation")  # generalise, personalise, fair: measured on test samples
 JUDGED = ANSWERS[:3]  # a small deviation is no merit by itself, as it is small where all are bad

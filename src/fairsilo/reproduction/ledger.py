@@ -20,6 +20,8 @@ from fairsilo.reproduction.tables import FOLDER
 
 RESULTS = FOLDER / "results"
 ELSEWHERE = {"packed", "folder", "root", "server", *(item.name for item in dataclasses.fields(EngineSettings))}
+ROUNDING = ("precision", "channels_last", "convolutions", "recurrence")
+USUAL = EngineSettings()  # of a folder that was begun before there was a setting
 DIGITS = 6  # of the numbers that are kept
 KEPT = ("domain", "unseen", "samples", "global", "adapted", "personal", "gap", "validation")  # of every silo
 
@@ -86,7 +88,7 @@ def record_of(
         "held_out": cell["held_out"],
         "seed": cell["seed"],
         "settings": settings,
-        "rounding": {name: engine[name] for name in ("precision", "channels_last", "convolutions")}
+        "rounding": {name: engine.get(name, getattr(USUAL, name)) for name in ROUNDING}
         | ({"deterministic": True} if engine.get("deterministic") else {}),
         "seconds": sum(one["seconds"] for one in rounds),
         "commit": commit(),

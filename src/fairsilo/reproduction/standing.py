@@ -98,8 +98,7 @@ class Standing:
             for tuned in (False, True)
         )
         seen = {held_out for cells in by_method.values() for held_out, _ in cells}
-        named = len(asked.held_out) if isinstance(asked.held_out, tuple) else 1
-        wanted = len(asked.seeds) * max(len(seen), named)  # `all` is as many as the data have domains
+        wanted = len(asked.seeds) * max(len(seen), table.held_out)
         first = asked.methods[0]
         rows = tuple(
             Row(

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from fairsilo.config import Experiment, read_yaml
+from fairsilo.data import domains_of
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.reproduction.measures import MEASURES
-from fairsilo.runs.comparison import ComparisonFile, read_comparison_file
+from fairsilo.runs.comparison import ComparisonFile, comparison_of
 
 FOLDER = Path(__file__).resolve().parent.parent / "experiments"
 
@@ -40,6 +41,7 @@ class Table:
     needs: str = ""
     figures: tuple[str, ...] = ()
     earlier: bool = False
+    content: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)  # of its file
 
     @property
     def file(self) -> Path:
@@ -53,13 +55,21 @@ class Table:
 
     @cached_property
     def comparison(self) -> ComparisonFile:
-        return read_comparison_file(self.file)
+        return comparison_of(self.content)
 
     @cached_property
     def common(self) -> Experiment:
         """What all of its runs have in common: without method, seed and held-out domain."""
         given = self.comparison.experiment
         return dataclasses.replace(given, method="", seed=0, data=dataclasses.replace(given.data, held_out=None))
+
+    @property
+    def held_out(self) -> int:
+        """How many domains, or sets of them, are held out in turn: for `all` as many as the data set has."""
+        asked, data = self.comparison.held_out, self.comparison.experiment.data
+        if asked == "all":
+            return len(data.domains or domains_of(data.name or "")) or 1
+        return len(asked.split(",") if isinstance(asked, str) else asked or ()) or 1
 
     def paper(self, method: str, measure: str) -> float | None:
         """The paper's number."""
@@ -69,7 +79,7 @@ class Table:
 
 def tables() -> list[Table]:
     """All of them, by name."""
-    return [read_table(_name(path)) for path in sorted(FOLDER.rglob("*.yaml"))]
+    return [_read(name) for name in _names()]
 
 
 def read_table(name: str) -> Table:
@@ -78,10 +88,19 @@ def read_table(name: str) -> Table:
     Raises:
         FairsiloError: There is none, or its file says something that cannot be.
     """
-    known = [_name(path) for path in FOLDER.rglob("*.yaml")]
+    known = _names()
     if name not in known:
         raise FairsiloError(f"no table is called {name!r}{nearest(name, known)}; `fairsilo reproduce` lists them")
-    told = read_yaml(FOLDER / f"{name}.yaml").get("paper") or {}
+    return _read(name)
+
+
+def _names() -> list[str]:
+    return [path.relative_to(FOLDER).with_suffix("").as_posix() for path in sorted(FOLDER.rglob("*.yaml"))]
+
+
+def _read(name: str) -> Table:
+    content = read_yaml(FOLDER / f"{name}.yaml")
+    told = content.get("paper") or {}
     wrong = [key for key in told if key not in ("of", "differs", "measures", "numbers", "needs", "figures", "earlier")]
     if wrong:
         raise FairsiloError(f"{name}: paper.{wrong[0]} is unknown")
@@ -98,11 +117,8 @@ def read_table(name: str) -> Table:
         str(told.get("needs", "")),
         tuple(told.get("figures", ())),
         bool(told.get("earlier", False)),
+        content,
     )
-
-
-def _name(path: Path) -> str:
-    return path.relative_to(FOLDER).with_suffix("").as_posix()
 
 
 def _numbers(name: str, method: Any, values: Any, measures: tuple[str, ...]) -> tuple[float | None, ...]:

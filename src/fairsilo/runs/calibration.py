@@ -22,8 +22,11 @@ STEPS = 3  # the first is not counted
 
 
 class Choice(NamedTuple):
+    """An engine, why it was chosen (for the run folder), and the same in few words (for a terminal)."""
+
     kind: str
     why: str
+    said: str
 
 
 def chosen(plan: Blueprint, federation: Federation, workers: int, running: bool) -> Choice:
@@ -35,19 +38,23 @@ def chosen(plan: Blueprint, federation: Federation, workers: int, running: bool)
         workers: How many processes there would be.
         running: Whether they run already, for a run before.
     """
+    several = f"engine: {workers} processes"
     try:
         step = seconds_a_step(plan, federation)
     except Exception as problem:  # noqa: BLE001 - what a network or a sample raises is a silo's failure, in its round
-        return Choice("processes", f"engine processes with {workers} workers: no step could be timed ({problem})")
+        why = f"no step could be timed ({problem})"
+        return Choice("processes", f"engine processes with {workers} workers: {why}", f"{several}: {why}")
     each = [step * _steps(plan, len(silo.train)) for silo in federation.silos]
     rounds = plan.training.rounds * _share(plan, len(federation.silos))
     alone, together = rounds * sum(each), rounds * makespan(each, workers)
     saved = alone - together - (0 if running else START)
-    estimate = f"a step takes about {1000 * step:.2g} ms, the run's steps {_time(alone)}"
+    took, whole = f"{1000 * step:.2g} ms", _time(alone)
+    estimate = f"a step takes about {took}, the run's steps {whole}, side by side {_time(together)}"
+    short = f"since a step takes {took} and all steps of a run {whole}"
     if saved > 0:
-        quicker = f"side by side {_time(together)}"
-        return Choice("processes", f"engine processes with {workers} workers: {estimate}, {quicker}")
-    return Choice("sequential", f"engine sequential: {estimate}, too few to start {workers} processes for")
+        return Choice("processes", f"engine processes with {workers} workers: {estimate}", f"{several}, {short}")
+    start = f"to start {workers} processes takes {_time(START)}"
+    return Choice("sequential", f"engine sequential: {estimate}, and {start}", f"engine: one process, {short}")
 
 
 @torch.enable_grad()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import socket
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,9 +25,10 @@ from fairsilo.engine.features import Shelf
 from fairsilo.engine.lanes import LANES
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.engines import engines
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.folder import status_of
 from fairsilo.runs.lock import locked
-from fairsilo.runs.running import run_one, start_folder, status_of
+from fairsilo.runs.running import place_of, run_one, start_folder
+from fairsilo.runs.saved import SavedRun
 from fairsilo.runs.setup import Objects, dataset_of, federation_of, read_experiment
 
 RETRIES = 3  # of a cell whose worker on a cluster dies
@@ -53,8 +55,7 @@ class Cell:
     @property
     def place(self) -> str:
         """Which of its method's runs it is."""
-        held_out = "no domain" if self.held_out == "-" else self.held_out
-        return f"{held_out} held out, seed {self.experiment.seed}"
+        return place_of(self.experiment)
 
     @property
     def name(self) -> str:
@@ -86,7 +87,7 @@ def check_cell(cell: Cell) -> None:
 
 def _read_what_is_needed(cell: Cell) -> None:
     """Of a finished run its results, of another one what it goes on from."""
-    run_folder = RunFolder(cell.folder)
+    run_folder = SavedRun(cell.folder)
     if not cell.finished:
         run_folder.check_checkpoint()
         return
@@ -97,16 +98,21 @@ def _read_what_is_needed(cell: Cell) -> None:
         raise FairsiloError(f"{cell.folder / 'summary.json'} is damaged: it holds no results of a run") from problem
 
 
-def one_by_one(cells: Sequence[Cell], federation: Federation, objects: Objects, shelf: Shelf, told: Guarded) -> None:
-    """Cells of one federation, in this process; workers and kept features serve all of them."""
+def one_by_one(
+    cells: Sequence[Cell], federation: Federation, objects: Objects, shelf: Shelf, told: Guarded, said: set[str]
+) -> None:
+    """Cells of one federation, in this process; workers and kept features serve all of them.
+
+    What was `said` of engines for other federations is not said again.
+    """
     base = cells[0].experiment
-    with engines(base, len(federation.silos) + len(federation.unseen), told) as engine_for:
+    with engines(base, len(federation.silos) + len(federation.unseen), told, said) as engine_for:
         for cell in cells:
             cell.folder.mkdir(parents=True, exist_ok=True)
             with locked(cell.folder):
                 check_cell(cell)
                 start_folder(cell.folder, cell.experiment, objects)
-                told.where, told.group = cell.place, cell.comparison
+                told.group = cell.comparison
                 run_one(cell.experiment, federation, cell.folder, told, engine_for, shelf, objects)
 
 
@@ -122,7 +128,7 @@ def engine_beside(engine: EngineSettings, jobs: int) -> EngineSettings:
 def run_cell(cell: Cell, objects: Objects, jobs: int = 1, listeners: Sequence[Callback] = ()) -> str:
     """One cell in a process of its own, one of so many; returns why it could not be finished, in words."""
     told = guarded(listeners)
-    told.where, told.group = cell.place, cell.comparison
+    told.group = cell.comparison
     engine = engine_beside(cell.experiment.engine, jobs)
     here = dataclasses.replace(cell.experiment, engine=engine)
     try:
@@ -171,6 +177,23 @@ def side_by_side(cells: Sequence[Cell], objects: Objects, jobs: int, told: Guard
     for number in left():
         tried([number], 2)  # with one job it would be this process
     _raise_left(cells, failed)
+
+
+def check_cluster(address: str) -> None:
+    """Before anything is written.
+
+    Raises:
+        FairsiloError: It is no address of a scheduler, or nobody listens there.
+    """
+    host, _, port = address.removeprefix("dask://").rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")  # IPv6
+    if not host or "/" in host or not port.isdecimal() or int(port) > 65535:
+        raise FairsiloError(f"{address!r} is no address of a Dask scheduler; write dask://HOST:PORT")
+    _distributed()
+    try:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except (OSError, UnicodeError) as problem:  # the latter of a name that cannot be a host's
+        raise FairsiloError(f"no Dask scheduler answers at {address}; start one with `dask scheduler`") from problem
 
 
 def on_cluster(cells: Sequence[Cell], objects: Objects, address: str, told: Guarded) -> None:

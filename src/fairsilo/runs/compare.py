@@ -17,11 +17,10 @@ from fairsilo.data.groups import groups_of
 from fairsilo.engine.events import Callbacks, guarded, silent
 from fairsilo.engine.features import Shelf
 from fairsilo.errors import FairsiloError
-from fairsilo.runs.cells import Cell, check_cell, on_cluster, one_by_one, side_by_side
+from fairsilo.runs.cells import Cell, check_cell, check_cluster, on_cluster, one_by_one, side_by_side
 from fairsilo.runs.comparison import OWN, Grid, Tuned, method_in, row_of
 from fairsilo.runs.effects import refuse_idle
-from fairsilo.runs.folder import PLAN, RunFolder
-from fairsilo.runs.running import slug
+from fairsilo.runs.folder import PLAN, RunFolder, slug
 from fairsilo.runs.setup import (
     Objects,
     check_data,
@@ -70,6 +69,8 @@ def compare(
     """
     if cluster and base.engine.device == "auto":
         raise FairsiloError("on a cluster say engine.device=cuda or cpu: auto would look at this machine")
+    if cluster:
+        check_cluster(cluster)
     told = guarded(listener)
     names = tuple(names) or (grid.methods if grid else ())
     seeds = (base.seed,) if seeds is None else tuple(seeds)
@@ -103,9 +104,9 @@ def compare(
     elif jobs > 1:
         side_by_side(cells, objects, jobs, told)
     else:
-        shelf = Shelf(base.engine.features_limit)
+        shelf, said = Shelf(base.engine.features_limit), set[str]()
         for some in by_domain.values():
-            one_by_one(some, given or federation_of(some[0].experiment, dataset), objects, shelf, told)
+            one_by_one(some, given or federation_of(some[0].experiment, dataset), objects, shelf, told, said)
     found = [
         {
             "method": cell.row,
@@ -185,7 +186,7 @@ def check_names(names: Sequence[str], objects: Objects) -> None:
     for name in names:
         made = objects.method(method_in(name)).name + name.partition(OWN)[2]
         if made in seen:
-            raise FairsiloError(f"a method is named twice: {seen[made]!r} and {name!r} are the same")
+            raise FairsiloError(f"a method is named twice: {seen[made]!r} and {name!r} are the same; name it once")
         seen[made] = name
 
 
@@ -198,7 +199,7 @@ class Comparison:
         methods: The methods' texts; the others are compared with the first.
         held_out: The held-out domains, one run each.
         seeds: Of the runs.
-        cells: One dictionary per run: method, held_out, seed, summary, folder (below `folder`) and model.
+        cells: One dictionary per run: `method`, `held_out`, `seed`, `summary`, `folder` (below `folder`) and `model`.
         grid: Rows and columns, where the methods are their compositions.
         settings: What all runs have in common.
         tuned: Held-out domain -> method -> what stood for it there, where settings were searched.

@@ -15,7 +15,8 @@ from fairsilo.errors import FairsiloError, UnknownSettingError, nearest
 Tuned = Mapping[str, Mapping[str, str]]  # held-out domain -> method -> the text that stands for it there
 KEYS = ("methods", "grid", "seeds", "held_out_domains", "tuned", "paper")  # the last is for `fairsilo reproduce`
 OWN = "@"  # between a method and settings of its own
-ROWS_MAY = ("train", "task", "model", "data.augment")  # what rows of a comparison may differ in besides the method
+IMAGES = ("data.synthetic", "data.synthetic_share", "data.synthetic_bad")  # of the server's, which each run makes
+ROWS_MAY = ("train", "task", "model", "data.augment", *IMAGES)  # what rows of a comparison may differ in besides method
 PLAIN = ("", "fedavg")  # what adds nothing to a composition
 
 
@@ -85,12 +86,22 @@ def read_comparison_file(
 ) -> ComparisonFile:
     """What to compare, from a YAML file, `key=value` texts and the command line, which takes precedence."""
     content = read_yaml(path) if path else {}
+    return comparison_of(content, overrides, methods=methods, seeds=seeds, held_out=held_out)
+
+
+def comparison_of(
+    content: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    methods: Sequence[str] = (),
+    seeds: str | None = None,
+    held_out: str | None = None,
+) -> ComparisonFile:
+    """The same from what such a file holds."""
     _refuse_unknown(content)
     named, grid = (tuple(methods), None) if methods else _methods(content)
     if not named:
-        raise FairsiloError(
-            "name at least one method to compare, such as `fairsilo compare fedavg faa`, or give a file that does"
-        )
+        raise FairsiloError("name at least one method, such as fedavg, or give a file that does")
     for override in overrides:
         if override.partition("=")[0].strip() in ("method", "baseline"):
             raise FairsiloError(f"{override!r} has no effect here; name the methods to compare, the first one first")
@@ -110,7 +121,10 @@ def read_searched(path: Path, methods: Sequence[str]) -> ComparisonFile:
     file = path / "tuned.yaml" if path.is_dir() else path
     found = read_comparison_file(file)
     if not found.tuned:
-        raise FairsiloError(f"{file} is no file of `fairsilo tune`: it has no settings that were searched")
+        raise FairsiloError(
+            f"{file} is no file of `fairsilo tune`: it has no settings that were searched; "
+            "give the tuned.yaml that it wrote"
+        )
     for domain, rows in found.tuned.items():
         for name in methods:
             if name not in rows:

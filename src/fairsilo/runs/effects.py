@@ -17,7 +17,7 @@ from fairsilo.data.embedded import DATASETS
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
 from fairsilo.methods import catalogue
-from fairsilo.models.registry import is_own, suited
+from fairsilo.models.described import is_own, suited
 from fairsilo.protocols import PROTOCOLS, participation_rule
 
 
@@ -145,6 +145,16 @@ RULES = (
         ("engine.onednn", "engine.convolutions"),
         lambda at: at.experiment.engine.device == "cuda",
         "it is for CPUs",
+    ),
+    Rule(
+        ("engine.recurrence",),
+        lambda at: at.experiment.engine.device == "cpu",
+        "it is for GPUs",
+    ),
+    Rule(
+        ("engine.recurrence",),
+        lambda at: at.experiment.engine.precision == "bfloat16",
+        "it is for float32 and tf32; in bfloat16 cuDNN computes LSTM layers",
     ),
     Rule(
         ("engine.deterministic",),

@@ -12,51 +12,64 @@ import torch
 from fairsilo.config import Experiment
 from fairsilo.core.arithmetic import Arithmetic
 from fairsilo.data.federation import Federation
-from fairsilo.engine.base import Engine
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.events import Callback, Event
 from fairsilo.engine.lanes import LANES, Lanes
 from fairsilo.engine.processes import CannotTravelError, Pool, Processes
 from fairsilo.engine.sequential import Sequential
+from fairsilo.engine.simulation import Simulation
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.calibration import chosen
 
-EngineMaker = Callable[[Blueprint, Federation, Path], Engine]
+EngineMaker = Callable[[Blueprint, Federation, Path], Simulation]
 
 
 @contextmanager
-def engines(experiment: Experiment, silos: int, listener: Callback) -> Iterator[EngineMaker]:
+def engines(
+    experiment: Experiment, silos: int, listener: Callback, said: set[str] | None = None
+) -> Iterator[EngineMaker]:
     """Makes engines of the chosen kind; worker processes are started once and serve all of them.
 
-    What cannot be sent to another process (it cannot be pickled) runs in this one, and the listener is told.
+    What cannot be sent to another process (it cannot be pickled) runs in this one, and the listener is told. Of each
+    kind of engine it is told once, whatever a step takes, also where several calls share what was `said`.
     """
     settings = experiment.engine
     kind, workers = engine_kind(experiment, silos)
     pools: list[Pool] = []
+    known = set[str]() if said is None else said
 
     def say(text: str) -> None:
         listener(Event("note", 0, experiment.train.rounds, text=text))
 
-    def make(plan: Blueprint, federation: Federation, folder: Path) -> Engine:
+    def once(about: str, text: str) -> None:
+        if about not in known:
+            known.add(about)
+            say(text)
+
+    def make(plan: Blueprint, federation: Federation, folder: Path) -> Simulation:
         if kind == "lanes":
             options = {"strict": settings.strict, "folder": folder}
             return Lanes(plan, federation, min(settings.lanes or LANES, silos), say=say, **options)  # type: ignore[arg-type]
-        engine = kind
+        engine, why = kind, ""
         if settings.name == "auto" and kind == "processes" and settings.workers is None and settings.timeout is None:
-            engine, why = chosen(plan, federation, workers, running=bool(pools))
-            say(why)
+            engine, why, short = chosen(plan, federation, workers, running=bool(pools))
+            once(engine, short)
         if engine == "processes":
             try:
                 if not pools:
                     pools.append(Pool(workers, settings.threads))
                 options = {"timeout": settings.timeout, "strict": settings.strict, "folder": folder}
-                return Processes(plan, federation, pools[0], **options)  # type: ignore[arg-type]
+                made: Simulation = Processes(plan, federation, pools[0], **options)  # type: ignore[arg-type]
             except CannotTravelError as problem:
-                say(f"silos run one after the other in this process: {problem}")
-        return Sequential(plan, federation, settings.strict, folder)
+                engine, why = "sequential", f"silos run one after the other in this process: {problem}"
+                say(why)
+        if engine == "sequential":
+            made = Sequential(plan, federation, settings.strict, folder)
+        made.why = why
+        return made
 
     if settings.device == "cpu" and torch.cuda.is_available():
-        say("there is a GPU, and this run does not use it; engine.device=auto does")
+        once("device", "there is a GPU, and this run does not use it; engine.device=auto does")
     try:
         with fixed_threads(settings.threads), Arithmetic.of(settings).set():
             yield make

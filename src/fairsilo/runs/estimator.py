@@ -41,7 +41,7 @@ def estimator_of(trained: Trained, silo: str | None, which: str, names: bool) ->
     if task.classes:
         return TrainedClassifier(trained, silo, which, names)
     if names:
-        raise FairsiloError(f"names are of classes, and the task is {trained.roster.task}")
+        raise FairsiloError(f"names are of classes, and the task is {trained.roster.task}; leave names out")
     return TrainedRegressor(trained, silo, which)
 
 

@@ -5,8 +5,6 @@ Only a simulation has the silos' data at hand, so only its runs have examples; `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +13,8 @@ from torch import Tensor
 
 from fairsilo.core import streams
 from fairsilo.core.answers import adapted_predictions
-from fairsilo.core.files import read_tree, replacing, write_tree
+from fairsilo.core.disk import replacing
+from fairsilo.core.files import write_tree
 from fairsilo.core.measuring import output_of
 from fairsilo.core.messages import MODEL, Request
 from fairsilo.core.round import open_adaptation, open_evaluation
@@ -23,32 +22,11 @@ from fairsilo.core.samples import SiloData
 from fairsilo.core.silo import Memory
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
+from fairsilo.runs.pictures import EXAMPLES
 from fairsilo.runs.trained import Trained
 
-FILE = "examples.safetensors"
 SILOS = 16  # whose examples are kept; unseen ones come first
 SIDE = 160  # larger images are reduced to this: enough to see an outline, and a run folder stays small
-
-
-@dataclass(frozen=True)
-class Example:
-    """One test image (C x H x W, uint8), its mask and the predicted one (H x W), and the Dice of the two."""
-
-    place: str  # best, median or worst of the silo's test images
-    dice: float
-    image: Tensor
-    truth: Tensor
-    said: Tensor
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Those of one silo, by the model that the run's results are about: `global`, `adapted` or `personal`."""
-
-    silo: str
-    unseen: bool
-    model: str
-    images: tuple[Example, ...]
 
 
 def write_examples(trained: Trained, federation: Federation) -> None:
@@ -65,17 +43,8 @@ def write_examples(trained: Trained, federation: Federation) -> None:
             continue
         if said is not None and (shown := _chosen(data, said)):
             found.append({"silo": data.name, "unseen": data.name in unseen, "model": model, "images": shown})
-    with replacing(trained.folder / FILE) as beside:
+    with replacing(trained.folder / EXAMPLES) as beside:
         write_tree(beside, {"silos": found, "left_out": max(0, len(unseen) + len(federation.silos) - SILOS)})
-
-
-def read_examples(folder: Path) -> tuple[list[Examples], int]:
-    """What `write_examples` kept, and of how many silos nothing was; nothing where there is no such file."""
-    if not (folder / FILE).exists():
-        return [], 0
-    tree = read_tree(folder / FILE)
-    silos = [Examples(**{**one, "images": tuple(Example(**each) for each in one["images"])}) for one in tree["silos"]]
-    return silos, int(tree["left_out"])
 
 
 @torch.no_grad()

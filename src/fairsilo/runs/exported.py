@@ -20,9 +20,10 @@ from fairsilo.core.silo import Batch, Memory, Silo, inputs_for
 from fairsilo.core.vectors import FlatModel, tensors_of
 from fairsilo.engine.blueprint import Blueprint, ModelMaker
 from fairsilo.errors import FairsiloError, nearest
+from fairsilo.methods.pieces import references
 from fairsilo.methods.text import method as method_of
-from fairsilo.methods.text import references, text_of
-from fairsilo.models import registry as networks
+from fairsilo.methods.text import text_of
+from fairsilo.models import described
 from fairsilo.models.networks import Staged
 from fairsilo.runs.setup import as_method, refuse_code
 from fairsilo.tasks import registry as tasks
@@ -82,7 +83,7 @@ def plan_described(plan: Blueprint) -> dict[str, Any]:
 def code_in(about: dict[str, Any]) -> list[str]:
     """What the plan of a description would import, as `package:name`."""
     model, method, task = (about["plan"][key] for key in ("model", "method", "task"))
-    code = [model] if networks.names_code(model) else []
+    code = [model] if described.names_code(model) else []
     return [*code, *references(method), *([task[0]] if tasks.names_code(task[0]) else [])]
 
 

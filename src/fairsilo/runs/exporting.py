@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from fairsilo import __version__
-from fairsilo.core.files import sync
+from fairsilo.core.disk import sync
 from fairsilo.core.messages import MODEL
 from fairsilo.core.roster import Roster
 from fairsilo.core.silo import Silo

@@ -19,37 +19,23 @@ summary.json, report.html
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
-
-from fairsilo.core.files import (
-    Tree,
-    drop_old,
-    model_path,
-    numbered,
-    numbers,
-    read_tensors,
-    read_tree,
-    replacing,
-    sync,
-    write_model,
-    write_tree,
-)
-from fairsilo.core.vectors import Layout
-from fairsilo.engine.silo_store import KEPT
+from fairsilo.config import read_yaml
+from fairsilo.core.disk import replacing
 from fairsilo.errors import FairsiloError
 
 NOW = "now.json"
 PLAN = "planned.json"  # of a comparison: all of its runs
+BASELINE = "baseline"  # the folder of the method that is trained beside another, inside the other's
 
 
 class RunFolder:
-    """One run folder."""
+    """The texts of a run folder, or of one of several runs; tensors are in `runs/saved.py`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -121,64 +107,18 @@ class RunFolder:
                 beside.write_text(json.dumps(state), encoding="utf-8")
                 beside.replace(path)
 
-    # models ---------------------------------------------------------------------------------------------------
-    def write_model(self, name: Sequence[str], vector: Tensor, layout: Layout) -> None:
-        """A model by tensor names; `name` gives folders and file."""
-        write_model(self.model_path(name), vector, layout)
 
-    def read_model(self, name: Sequence[str]) -> dict[str, Tensor]:
-        return read_tensors(self.model_path(name))[0]
+def status_of(folder: Path) -> dict[str, Any]:
+    return RunFolder(folder).read_json("run.json") if (folder / "run.json").exists() else {}
 
-    def model_path(self, name: Sequence[str]) -> Path:
-        return model_path(self.folder / "models", name)
 
-    def write_local(self, round_: int, sent: Tensor, changes: Mapping[str, Tensor]) -> None:
-        """The model sent in a round and what each silo's training changed in it: what figures are made from."""
-        path = self._local_path(round_)
-        path.parent.mkdir(exist_ok=True)
-        with replacing(path) as beside:
-            write_tree(beside, {"sent": sent, "changes": changes})
+def finished(folder: Path) -> bool:
+    """Whether a run is at its end, and so is its baseline where it has one."""
+    beside = read_yaml(folder / "config.yaml").get("baseline")
+    places = [folder, folder / BASELINE] if beside else [folder]
+    return all(status_of(place).get("status") == "finished" for place in places)
 
-    def read_local(self, round_: int) -> tuple[Tensor, dict[str, Tensor]]:
-        found = read_tree(self._local_path(round_))
-        return found["sent"], found["changes"]
 
-    def local_rounds(self) -> list[int]:
-        """The rounds whose local models were kept."""
-        return sorted(int(path.stem.removeprefix("round-")) for path in self.folder.glob("local/round-*.safetensors"))
-
-    def _local_path(self, round_: int) -> Path:
-        return self.folder / "local" / f"round-{round_:05d}.safetensors"
-
-    # checkpoints ----------------------------------------------------------------------------------------------
-    def write_checkpoint(self, round_: int, server: Tree) -> None:
-        """What the server keeps after a round; rows of the round are on the disk before it says that it is done."""
-        place = self.folder / "checkpoint"
-        place.mkdir(exist_ok=True)
-        for rows in self.folder.glob("*.jsonl"):
-            sync(rows)
-        with replacing(numbered(place, "server", round_)) as beside:
-            write_tree(beside, server)
-        drop_old(place, "server", KEPT)
-
-    def read_checkpoint(self) -> tuple[int, dict[str, Any]] | None:
-        """Round and server of the last checkpoint; None where there is none yet."""
-        place = self.folder / "checkpoint"
-        found = numbers(place, "server")
-        return (found[-1], read_tree(numbered(place, "server", found[-1]))) if found else None
-
-    def check_checkpoint(self) -> None:
-        """Raises FairsiloError where the last checkpoint is cut off; nothing but the files' heads is read."""
-        place = self.folder / "checkpoint"
-        for number in numbers(place, "server")[-1:]:
-            for path in (numbered(place, "server", number), numbered(place, "silos", number)):
-                try:
-                    with suppress(FileNotFoundError), safe_open(path, framework="pt"):  # who runs it drops old ones
-                        pass
-                except SafetensorError as problem:
-                    raise FairsiloError(f"{path} is damaged: {problem}") from problem
-
-    def read_memories(self, round_: int) -> dict[str, dict[str, Any]]:
-        """What the silos of a simulation kept after a round."""
-        path = numbered(self.folder / "checkpoint", "silos", round_)
-        return read_tree(path) if path.exists() else {}
+def slug(text: str) -> str:
+    """A file name from a method's text, readable and without surprises."""
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-")

@@ -7,17 +7,16 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fairsilo.analysis.metrics import headline
+from fairsilo.analysis.metrics import at_chance, headline
 from fairsilo.config import read_yaml
-from fairsilo.core.files import numbered, numbers
+from fairsilo.core.disk import numbered, numbers
 from fairsilo.errors import FairsiloError
-from fairsilo.runs.folder import PLAN, RunFolder
+from fairsilo.runs.folder import BASELINE, PLAN, RunFolder, finished, status_of
 from fairsilo.runs.lock import in_use, locked
-from fairsilo.runs.running import BASELINE, finished, status_of
 
 FINISHED, RUNNING, INTERRUPTED, STOPPED = "finished", "running", "interrupted", "stopped"
 WAITING = "waiting"  # over sites, for sites or for its turn: the federation's server lives and takes it up
@@ -38,12 +37,13 @@ class Kept:
         held_out: The domain held out; `-` for none.
         seed: Of the run.
         rounds: How many are complete, and of how many.
-        numbers: The three answers, where there are results.
+        numbers: The three answers, where there are results, and what stands beside the spread (its mean, the tails).
         metric: What they are in.
         share: Whether that is a share of something.
         bytes: On the disk; 0 where nobody asked.
         changed: When its rows were last written, in seconds since 1970.
         why: What is damaged, as a sentence; else empty.
+        at_chance: Which of the three answers are no better than guessing.
     """
 
     folder: Path
@@ -58,6 +58,7 @@ class Kept:
     bytes: int
     changed: float
     why: str = ""
+    at_chance: Mapping[str, bool] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         return {**vars(self), "folder": str(self.folder), "rounds": list(self.rounds)}
@@ -135,6 +136,7 @@ def kept(folder: Path, *, running: bool | None = None, sized: bool = True) -> Ke
         (results or {}).get("share"),
         sum(_size(path) for path in folder.rglob("*")) if sized else 0,
         (rows if rows.exists() else folder / "run.json").stat().st_mtime,
+        at_chance=at_chance(results) if results else {},
     )
 
 

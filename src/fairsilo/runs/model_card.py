@@ -100,7 +100,7 @@ class Held:
 def _held(trained: Trained, facts: Facts, files: Iterable[str]) -> dict[str, Held]:
     last = trained.plan.training.rounds
     rows = trained.run_folder.rows("metrics")
-    there = {row["silo"] for row in rows if row["model"] == "personal" and row["round"] == last}
+    there = {row["silo"] for row in rows if row["model"] == "personal" and row.get("made", row["round"]) == last}
     return {name: _held_by(trained, facts, name, last, there) for name in files}
 
 

@@ -8,14 +8,14 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fairsilo.errors import FairsiloError, told_of
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.folder import BASELINE, RunFolder
 from fairsilo.runs.inventory import runs_under
 from fairsilo.runs.lock import in_use
-from fairsilo.runs.running import BASELINE
 
 RUN = ("config.yaml", "run.json", "metrics.jsonl", "groups.jsonl", "rounds.jsonl", "summary.json")
 COMPARISON = ("comparison.json", "comparison.csv", "comparison.tex", "comparison.html")
@@ -41,6 +41,8 @@ def pack(folder: Path, path: Path, *, models: bool = True, samples: bool = False
         raise FairsiloError(f"{folder} holds neither a run nor a comparison")
     if path.resolve().is_relative_to(folder.resolve()):
         raise FairsiloError(f"{path} would lie in the folder that it packs; name another place with --out")
+    if path.exists() and not _packs(path, folder):
+        raise FairsiloError(f"{path} is there already and holds something else; name another file with --out")
     places = [one.folder for one in runs_under(folder)]
     busy = next((place for place in (folder, *places) if in_use(place)), None)
     if busy:
@@ -58,6 +60,13 @@ def pack(folder: Path, path: Path, *, models: bool = True, samples: bool = False
     finally:
         beside.unlink(missing_ok=True)
     return path.stat().st_size
+
+
+def _packs(path: Path, folder: Path) -> bool:
+    """Whether it is a zip of a folder of this name, as an earlier one of the same run is."""
+    with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(path) as archive:
+        return {PurePosixPath(name).parts[0] for name in archive.namelist()} == {folder.resolve().name}
+    return False
 
 
 def _files(folder: Path, runs: list[Path], models: bool, samples: bool) -> Iterator[Path]:

@@ -123,7 +123,9 @@ class Replayed:
         batch = held.batch(data, order[:limit].sort().values)
         found = output_of(held, batch).features
         if found is None:
-            raise FairsiloError("the network returns no features to look at")
+            raise FairsiloError(
+                "the network returns no features to look at; let it return fairsilo.Output with features"
+            )
         return as_vectors(found).cpu(), batch.targets.cpu()
 
     def _holding(self, vector: Tensor, name: str) -> Silo:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import re
 import shlex
 import shutil
 import time
@@ -38,12 +37,13 @@ from fairsilo.engine.grouping import Groups
 from fairsilo.engine.loop import History, Loop
 from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.methods.representations import clustering_accuracy
-from fairsilo.models.registry import start_of
+from fairsilo.models.described import start_of
 from fairsilo.runs.effects import refuse_idle
 from fairsilo.runs.engines import EngineMaker, engines
 from fairsilo.runs.examples import write_examples
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.folder import BASELINE, finished, slug, status_of
 from fairsilo.runs.lock import LOCK, OWNER, locked
+from fairsilo.runs.saved import SavedRun
 from fairsilo.runs.seen import write_seen
 from fairsilo.runs.setup import (
     Objects,
@@ -64,7 +64,6 @@ from fairsilo.runs.sheets import write_sheet
 from fairsilo.runs.trained import Trained
 
 Page = Callable[[Path], object]
-BASELINE = "baseline"  # the folder of the method that is trained beside another, inside the other's
 
 
 def no_page(folder: Path) -> None:
@@ -81,6 +80,10 @@ class Result:
         summary: What `summary.json` holds: `generalisation`, `personalisation`, `fairness`, one entry of `silos` per
             silo, the `rounds` they are read from and the rule that selected them; with `evaluate.groups` also `groups`.
         baseline: The same of the method that was trained beside it, where there is one.
+
+    Example:
+        `result.summary["generalisation"]["mean"]` is the global model's metric on the held-out domain, between 0 and 1
+        where it is a share such as accuracy; `result.folder` is what `fairsilo.load` takes.
     """
 
     folder: Path
@@ -165,13 +168,13 @@ def _run_both(
                 start_folder(inside, second, objects)
                 beside = run_one(second, federation, inside, listener, engine_for, shelf, objects)
                 result = dataclasses.replace(result, baseline=beside)
+            page(folder)
         except StoppedError:
             page(folder)
             raise
         except (KeyboardInterrupt, OSError) as problem:
             problem.add_note(f"`fairsilo resume {shlex.quote(str(folder))}` goes on from the last complete round")
             raise
-    page(folder)
     return result
 
 
@@ -185,7 +188,7 @@ def run_one(
     objects: Objects,
 ) -> Result:
     """One method on one federation, in a folder that is locked."""
-    run_folder, status = RunFolder(folder), status_of(folder)
+    run_folder, status = SavedRun(folder), status_of(folder)
     method = objects.method(experiment.method)
     if status.get("status") == "finished":
         return Result(folder, method.name, run_folder.read_json("summary.json"))
@@ -216,10 +219,12 @@ def run_one(
         shelf=shelf,
     )
     start = start_of(plan.model) if isinstance(plan.model, str) else ""
+    engine = engine_for(prepared.plan, prepared.federation, folder)
     course = Course(
         plan,
         roster,
-        engine_for(prepared.plan, prepared.federation, folder),
+        engine,
+        chosen=engine.why,
         running=(prepared.plan, prepared.federation.roster),
         server_data=prepared.server_data,
         synthetic=synthetic,
@@ -247,6 +252,7 @@ class Course:
         plan: What every silo must know.
         roster: Who takes part.
         engine: Where they run.
+        chosen: Why in that engine, where settings leave it open.
         running: Plan and roster as the loop has them, where silos hold kept features in place of images.
         server_data: What the server was given.
         synthetic: Images in silos' styles.
@@ -259,6 +265,7 @@ class Course:
     plan: Blueprint
     roster: Roster
     engine: Engine
+    chosen: str = ""
     running: tuple[Blueprint, Roster] | None = None
     server_data: Split | None = None
     synthetic: Mapping[str, Split] = field(default_factory=dict)
@@ -270,7 +277,7 @@ class Course:
 
 def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guarded) -> dict[str, Any]:
     """The rounds of a run from its last checkpoint on, and what they come to, in a folder that is locked."""
-    run_folder, status = RunFolder(folder), status_of(folder)
+    run_folder, status = SavedRun(folder), status_of(folder)
     plan, roster, method = course.plan, course.roster, course.plan.method
     run_id = status.get("id") or uuid.uuid4().hex[:12]
     loop = Loop(
@@ -298,6 +305,7 @@ def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guar
         "roster": roster.as_dict(),
         "metric": {key: getattr(reported, key) for key in ("name", "higher_is_better", "share")},
         "fingerprint": fingerprint(plan, roster),
+        "engine": course.chosen,
         "features": course.features,
         "notes": list(course.notes),
         **sizes_of(plan),
@@ -307,7 +315,8 @@ def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guar
     }
     run_folder.write_json("run.json", {"status": "running", **facts, "seconds": earlier})
     write_sheet(folder, course.synthetic)
-    listener(Event("method", 0, experiment.train.rounds, text=method.name, folder=folder))
+    where = place_of(experiment)
+    listener(Event("method", 0, experiment.train.rounds, text=method.name, where=where, folder=folder))
     for note in filter(None, (course.features, *course.warnings, *course.notes)):
         listener(Event("note", 0, experiment.train.rounds, text=note))
 
@@ -325,7 +334,7 @@ def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guar
     except BaseException as problem:
         message = str(problem) if isinstance(problem, FairsiloError) else f"{type(problem).__name__}: {problem}"
         how = "stopped" if isinstance(problem, Exception) else "interrupted"
-        end(how, loop.server.round, "stopped", message=message)
+        end(how, loop.server.round, how, **({"message": message} if how == "stopped" else {}))
         if isinstance(problem, StoppedError):
             _write_summary(run_folder, experiment, loop.history, plan, roster)
         raise
@@ -347,7 +356,7 @@ def refuse_others(folder: Path, status: dict[str, Any], mark: str) -> None:
 
 
 def _write_summary(
-    run_folder: RunFolder,
+    run_folder: SavedRun,
     experiment: Experiment,
     history: History,
     plan: Blueprint,
@@ -377,21 +386,16 @@ def _write_summary(
     return summary
 
 
-def status_of(folder: Path) -> dict[str, Any]:
-    return RunFolder(folder).read_json("run.json") if (folder / "run.json").exists() else {}
-
-
-def finished(folder: Path) -> bool:
-    """Whether a run is at its end, and so is its baseline where it has one."""
-    beside = config.read_yaml(folder / "config.yaml").get("baseline")
-    places = [folder, folder / BASELINE] if beside else [folder]
-    return all(status_of(place).get("status") == "finished" for place in places)
+def place_of(experiment: Experiment) -> str:
+    """Which of its method's runs it is, in words."""
+    held_out = experiment.data.held_out or "-"
+    return f"{'no domain' if held_out == '-' else held_out} held out, seed {experiment.seed}"
 
 
 # ------------------------------------------------------------------------------------------------------------- folders
 def start_folder(folder: Path, experiment: Experiment, objects: Objects) -> None:
     """A folder with its configuration, and the kinds of objects that it cannot name; one begun before stays."""
-    run_folder = RunFolder(folder)
+    run_folder = SavedRun(folder)
     run_folder.create()
     if not (folder / "config.yaml").exists():
         objects_given = objects.kinds(experiment.method)
@@ -403,6 +407,8 @@ def _refuse_used(folder: Path) -> None:
     if folder.is_file():
         raise FairsiloError(f"{folder} is a file; a run needs a folder of its own")
     if (folder / "config.yaml").exists():
+        if finished(folder):
+            raise FairsiloError(f"{folder} already holds a finished run; name another folder")
         raise FairsiloError(f"{folder} already holds a run; `fairsilo resume {folder}` goes on with it")
     if folder.is_dir() and any(path.name not in (LOCK, OWNER) for path in folder.iterdir()):
         raise FairsiloError(f"{folder} is not empty; a run needs a folder of its own")
@@ -417,8 +423,3 @@ def _free_folder(experiment: Experiment) -> Path:
         if not folder.exists():
             return folder
     raise FairsiloError("runs/ holds ten thousand runs of this kind; give a folder with --out")
-
-
-def slug(text: str) -> str:
-    """A file name from a method's text, readable and without surprises."""
-    return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-")

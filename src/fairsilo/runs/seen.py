@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairsilo.core.files import read_tree, replacing, write_tree
+from fairsilo.core.disk import replacing
+from fairsilo.core.files import read_tree, write_tree
 from fairsilo.core.fingerprints import fingerprints
 from fairsilo.core.samples import Split
 from fairsilo.data.federation import Federation

@@ -16,7 +16,7 @@ from fairsilo import config
 from fairsilo import data as sources
 from fairsilo.config import INVERSE, DataSettings, EngineSettings, EvaluateSettings, Experiment
 from fairsilo.core.arithmetic import Arithmetic, fast
-from fairsilo.core.groups import MINIMUM
+from fairsilo.core.disclosure import MINIMUM
 from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.core.roster import Roster
@@ -34,9 +34,10 @@ from fairsilo.engine.features import Shelf
 from fairsilo.engine.styles import ask_words
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods import catalogue
+from fairsilo.methods.pieces import references
 from fairsilo.methods.text import method as method_of
-from fairsilo.methods.text import references, text_of
-from fairsilo.models import registry
+from fairsilo.methods.text import text_of
+from fairsilo.models import described
 from fairsilo.protocols import class_weights
 from fairsilo.runs.engines import engine_kind
 from fairsilo.tasks.options import Options
@@ -83,7 +84,7 @@ def read_experiment(folder: Path, trust: bool = False) -> Experiment:
         raise FairsiloError(f"{folder} is no run folder: it has no config.yaml")
     experiment = config.experiment(config.read_yaml(folder / "config.yaml"))
     methods = [name for text in (experiment.method, experiment.baseline) if text for name in references(text)]
-    model = [experiment.model] if registry.names_code(experiment.model) else []
+    model = [experiment.model] if described.names_code(experiment.model) else []
     data = [experiment.data.name] if experiment.data.name and sources.names_code(experiment.data.name) else []
     refuse_code(folder, [*methods, *model, *data], trust)
     return experiment
@@ -252,7 +253,7 @@ def model_of(chosen: str, method: str, roster: Roster) -> str:
     """The network of a method where `auto` is chosen: what it is built around, else what suits the task and samples."""
     if chosen != "auto":
         return chosen
-    return catalogue.model_for(method) or registry.suited(roster.task, roster.shape)
+    return catalogue.model_for(method) or described.suited(roster.task, roster.shape)
 
 
 def evaluate_of(experiment: Experiment, roster: Roster) -> EvaluateSettings:

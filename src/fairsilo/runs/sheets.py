@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -13,17 +12,10 @@ from PIL import Image, PngImagePlugin
 from torch import Tensor
 
 from fairsilo.core.samples import Split
+from fairsilo.runs.pictures import SHEET
 
-FILE = "synthetic.png"
 ACROSS, DOWN = 20, 12  # images of a silo, and silos
 PIXELS = 48  # of an image at least
-
-
-class Sheet(NamedTuple):
-    """The picture as a PNG, and whose images its rows are."""
-
-    picture: bytes
-    silos: tuple[str, ...]
 
 
 def write_sheet(folder: Path, synthetic: Mapping[str, Split]) -> None:
@@ -36,19 +28,9 @@ def write_sheet(folder: Path, synthetic: Mapping[str, Split]) -> None:
     sheet = torch.cat([F.pad(row, (0, wide - row.shape[2]), value=255) for row in rows], 1)
     about = PngImagePlugin.PngInfo()
     about.add_text("silos", json.dumps(list(shown)))
-    beside = folder / f".{FILE}.part"
+    beside = folder / f".{SHEET}.part"
     Image.fromarray(sheet.permute(1, 2, 0).numpy()).save(beside, "PNG", pnginfo=about)
-    beside.replace(folder / FILE)
-
-
-def read_sheet(folder: Path) -> Sheet | None:
-    """The run's sheet, where it has one."""
-    path = folder / FILE
-    if not path.is_file():
-        return None
-    with Image.open(path) as image:
-        silos = json.loads(image.info.get("silos", "[]"))
-    return Sheet(path.read_bytes(), tuple(map(str, silos)))
+    beside.replace(folder / SHEET)
 
 
 def _row(split: Split) -> Tensor:

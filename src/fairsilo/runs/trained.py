@@ -38,8 +38,8 @@ from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods.text import method as method_of
 from fairsilo.protocols import names_of
 from fairsilo.runs import exporting
-from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.joining import newcomer, nobody
+from fairsilo.runs.saved import SavedRun
 from fairsilo.runs.seen import Seen, read_seen
 from fairsilo.runs.setup import Objects, as_method, plan_of, read_experiment, refuse_code
 from fairsilo.tasks.registry import names_code
@@ -108,7 +108,7 @@ class Trained:
         trust: bool = False,
     ) -> None:
         self.folder = Path(folder)
-        self.run_folder = RunFolder(self.folder)
+        self.run_folder = SavedRun(self.folder)
         self.experiment = read_experiment(self.folder, trust)
         self.facts = self.run_folder.read_json("run.json")
         if self.facts.get("status") != "finished":
@@ -193,6 +193,8 @@ class Trained:
 
     def kept(self, silo: str, which: str) -> str:
         """Which of a silo's models there is: without validation data there is no best, and the last is taken."""
+        if which not in ("best", "last"):
+            raise FairsiloError(f"which is {which!r}; it must be best or last")
         for one in dict.fromkeys((which, "last")):
             if self.run_folder.model_path(("personal", one, silo)).exists():
                 return one
@@ -494,4 +496,4 @@ class Trained:
     def _check_shape(self, shape: Sequence[int]) -> None:
         if tuple(shape) != self.shape:
             given, wanted = ("x".join(map(str, one)) for one in (shape, self.shape))
-            raise FairsiloError(f"the images are {given}, and the model was trained on {wanted}")
+            raise FairsiloError(f"the images are {given}, and the model was trained on {wanted}; resize them")

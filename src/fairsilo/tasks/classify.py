@@ -14,20 +14,10 @@ from torch import Tensor
 from fairsilo.core.task import Ending, Measure, Metric
 from fairsilo.tasks.augmentation import augmented, draws
 from fairsilo.tasks.losses import entropies, focal, shares
+from fairsilo.tasks.metrics import CLASSIFY
 from fairsilo.tasks.options import Options
 from fairsilo.tasks.standard_errors import of_areas, of_confusion, of_mean
 
-METRICS = (
-    Metric("accuracy", "share of samples whose class is predicted"),
-    Metric("balanced-accuracy", "mean over the classes present in the samples of the share predicted of each"),
-    Metric("macro-f1", "mean over the classes present of 2 right / (samples + predictions) of each"),
-    Metric("sensitivity", "share of the second of two classes that is found; of more the mean over those present"),
-    Metric("specificity", "share of the first of two classes that is found; of more the mean over those present of the "
-           "share of all others that is not taken for it"),
-    Metric("auroc", "area under the curve of true against false positives, from scores in hundredths; of several "
-           "classes the mean of each against the others"),
-    Metric("ece", "expected calibration error: how far confidence is from accuracy, over 15 bins", False),
-)  # fmt: skip
 LOSSES = ("cross-entropy", "focal")
 BINS = 15  # of confidence
 STEPS = 100  # of scores
@@ -52,7 +42,7 @@ class Classify:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        return METRICS
+        return CLASSIFY
 
     @property
     def reported(self) -> Metric:

@@ -11,9 +11,8 @@ from torch import Tensor
 from fairsilo.core.task import Measure, Metric
 from fairsilo.tasks.classify import Classify
 from fairsilo.tasks.losses import entropies
+from fairsilo.tasks.metrics import NEXT_CHARACTER
 from fairsilo.tasks.standard_errors import of_share
-
-METRICS = (Metric("accuracy", "share of characters that are predicted"),)
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class NextCharacter(Classify):
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        return METRICS
+        return NEXT_CHARACTER
 
     @property
     def per_class(self) -> tuple[str, ...]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from fairsilo.core.task import Metric, Task
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.plugins import called, found_by, is_reference, registered
-from fairsilo.tasks import classify, next_character, regress, segment
 from fairsilo.tasks.classify import Classify
+from fairsilo.tasks.metrics import METRICS
 from fairsilo.tasks.next_character import NextCharacter
 from fairsilo.tasks.options import Options
 from fairsilo.tasks.regress import Regress
@@ -22,12 +22,6 @@ TASKS: dict[str, Maker] = {
     "segment": Segment,
     "next-character": NextCharacter,
     "regress": Regress,
-}
-METRICS = {
-    "classify": classify.METRICS,
-    "segment": segment.METRICS,
-    "next-character": next_character.METRICS,
-    "regress": regress.METRICS,
 }
 AUTO = "auto"  # the metric of the task's own choice
 

@@ -11,14 +11,10 @@ from torch import Tensor
 
 from fairsilo.core.task import Ending, Measure, Metric
 from fairsilo.tasks.augmentation import augmented, draws
+from fairsilo.tasks.metrics import REGRESS
 from fairsilo.tasks.options import Options
 from fairsilo.tasks.standard_errors import of_explained, of_mean
 
-METRICS = (
-    Metric("mae", "mean absolute error", False, share=False),
-    Metric("rmse", "root of the mean squared error", False, share=False),
-    Metric("r2", "share of the variance of the targets that is explained; below 0: worse than their mean", share=False),
-)
 LOSSES = ("squared", "absolute")
 STRATA = 10
 
@@ -45,11 +41,11 @@ class Regress:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        return METRICS
+        return REGRESS
 
     @property
     def reported(self) -> Metric:
-        return next(one for one in METRICS if one.name == self.metric)
+        return next(one for one in REGRESS if one.name == self.metric)
 
     @property
     def guess(self) -> float:

@@ -15,18 +15,10 @@ from fairsilo.core.task import Ending, Measure, Metric
 from fairsilo.errors import FairsiloError
 from fairsilo.tasks.augmentation import augmented, draws, moved
 from fairsilo.tasks.losses import SMOOTH, entropies, masks, overlaps, shares, soft_dice
+from fairsilo.tasks.metrics import SEGMENT
 from fairsilo.tasks.options import Options
 from fairsilo.tasks.standard_errors import of_mean, of_mean_of_means, products
 
-METRICS = (
-    Metric("dice", "2 |A B| / (|A| + |B|) of an image, mean over images that show or are said to show a structure, and "
-           "over structures"),
-    Metric("dice-with-background", "the same with the background as one more structure"),
-    Metric("grace-dice", "as GRACE's released code has it: mean over all images and over structures and background, 0 "
-           "where a structure is neither there nor predicted"),
-    Metric("hd95", "95th percentile of the distances between outlines, in pixels; images where one of the two is empty "
-           "are left out", False, share=False),
-)  # fmt: skip
 LOSSES = ("ce+dice", "cross-entropy", "dice")
 
 
@@ -52,11 +44,11 @@ class Segment:
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """HD95 takes long, so it is measured only where it is asked for."""
-        return METRICS if self.metric == "hd95" else METRICS[:-1]
+        return SEGMENT if self.metric == "hd95" else SEGMENT[:-1]
 
     @property
     def reported(self) -> Metric:
-        return next(one for one in METRICS if one.name == self.metric)
+        return next(one for one in SEGMENT if one.name == self.metric)
 
     @property
     def guess(self) -> float:

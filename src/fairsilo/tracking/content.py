@@ -13,8 +13,7 @@ from typing import Any
 
 from fairsilo.config import read_yaml
 from fairsilo.engine.events import Event, means_of
-from fairsilo.runs.folder import RunFolder
-from fairsilo.runs.running import BASELINE, slug
+from fairsilo.runs.folder import BASELINE, RunFolder, slug
 
 PATHS = (
     "root",

@@ -23,9 +23,8 @@ from fairsilo.errors import FairsiloError
 from fairsilo.runs.compare import check_names, checked_row, domains_of, prepared
 from fairsilo.runs.comparison import Tuned, method_in, row_of
 from fairsilo.runs.engines import engines
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.folder import RunFolder, slug
 from fairsilo.runs.lock import locked
-from fairsilo.runs.running import slug
 from fairsilo.runs.setup import Objects, dataset_of, plan_of, resolved
 from fairsilo.tuning.judging import Judge
 from fairsilo.tuning.space import Asked, Space
@@ -74,9 +73,13 @@ class Tuning:
     Attributes:
         folder: Where the trials, `tuning.json` and `tuned.yaml` are.
         methods: As they were named.
-        found: Held-out domain -> method -> trials, what was searched, the chosen `row` and its score, and the score of
-            the first trial, in which nothing was changed.
-        counted: Trials that every method had, by held-out domain: of more of them none counts.
+        found: Held-out domain -> method -> trials, what was searched, the chosen `row` and its score, and as `usual`
+            the score of the first trial, in which nothing was changed; None where a range leaves the usual value out.
+        counted: Held-out domain -> trials that every method had; those that only some had do not count.
+        settings: Of the runs: what every trial had in common, by group.
+
+    Example:
+        `tuning.tuned["photo"]["fedprox"]` is the row that `compare` takes for FedProx where `photo` is held out.
     """
 
     folder: Path
@@ -87,7 +90,7 @@ class Tuning:
 
     @property
     def tuned(self) -> Tuned:
-        """What stands for each method, as `compare` takes it."""
+        """Held-out domain -> method -> the row with the settings found, as `compare(..., tuned=...)` takes it."""
         return {domain: {name: one["row"] for name, one in rows.items()} for domain, rows in self.found.items()}
 
     def as_dict(self) -> dict[str, Any]:
@@ -225,7 +228,7 @@ class _Search:
             "row": best["row"],
             "score": best["score"],
             "trial": best["number"],
-            "usual": trials[0]["score"],
+            "usual": trials[0]["score"] if study.space.has_usual else None,
             "higher": study.place.higher,
             "space": {one.name: {"span": str(one.span), "log": one.span.log} for one in study.space.dimensions},
             "importance": study.importance(),

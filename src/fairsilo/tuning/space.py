@@ -12,7 +12,8 @@ import yaml
 from fairsilo.config import Experiment, TrainSettings, given, known_keys
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.fields import Span
-from fairsilo.methods.text import Piece, pieces_of
+from fairsilo.methods.pieces import Piece, pieces_of
+from fairsilo.methods.text import made
 from fairsilo.runs.comparison import OWN, ROWS_MAY, method_in
 
 Asked = Mapping[str, Span | None]  # setting -> where it is searched; None: it is not
@@ -58,6 +59,11 @@ class Space:
         """The values where nothing is searched."""
         return {one.name: one.usual for one in self.dimensions if one.usual is not None and one.usual in one.span}
 
+    @property
+    def has_usual(self) -> bool:
+        """Whether the values where nothing is searched lie within all ranges."""
+        return len(self.usual) == len(self.dimensions)
+
     def row(self, values: Mapping[str, Any]) -> str:
         """The method with these values: `fedprox(mu=0.1) @ lr=0.03`."""
         own = [piece.having(self._inside(place, values)) for place, piece in enumerate(pieces_of(method_in(self.text)))]
@@ -101,7 +107,7 @@ def _of_run(base: Experiment, asked: Asked) -> list[Dimension]:
 def _of_method(text: str, asked: Asked) -> list[Dimension]:
     found: dict[str, Dimension] = {}
     for place, piece in enumerate(pieces_of(method_in(text))):
-        for part in piece.make().parts:
+        for part in made(piece).parts:
             for one in dataclasses.fields(part):
                 name, value = f"{piece.name}.{one.name}", getattr(part, one.name)
                 span = asked[name] if name in asked else one.metadata.get("search")
@@ -122,7 +128,7 @@ def _accepted(text: str, one: Dimension) -> bool:
     piece, key = pieces_of(method_in(text))[one.piece], one.name.rpartition(".")[2]
     try:
         for share in (0.0, 1.0):
-            piece.make(**{key: one.span.draw(share)})
+            made(piece, **{key: one.span.draw(share)})
     except FairsiloError:
         return False
     return True
@@ -150,7 +156,7 @@ def read_search(texts: Iterable[str], methods: Sequence[str]) -> dict[str, Span 
 
 def _settings_of(text: str) -> list[tuple[Piece, dataclasses.Field[Any]]]:
     pieces = pieces_of(method_in(text))
-    return [(piece, one) for piece in pieces for part in piece.make().parts for one in dataclasses.fields(part)]
+    return [(piece, one) for piece in pieces for part in made(piece).parts for one in dataclasses.fields(part)]
 
 
 def _span(told: str, text: str) -> Span:

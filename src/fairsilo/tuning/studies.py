@@ -76,7 +76,8 @@ class Study:
     def __post_init__(self) -> None:
         self.study = self.place.open()
         if not self.study.trials:
-            self.study.enqueue_trial(self.space.usual)  # the first trial is what a user has who searches nothing
+            # the first trial is what a user has who searches nothing; where that is outside of a range, it is drawn
+            self.study.enqueue_trial({**self._drawn(), **self.space.usual})
 
     @property
     def asked(self) -> int:
@@ -97,8 +98,8 @@ class Study:
         a search that was interrupted goes on as if it had not been.
         """
         tool, number = optuna(), self.asked
-        if number > 0 and (number < RANDOM_FIRST or self.sampler == "random"):
-            self.study.enqueue_trial({one.name: one.span.draw(self._share(one.name)) for one in self.space.dimensions})
+        if number > 0 and self.alike(number):
+            self.study.enqueue_trial(self._drawn())
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", tool.exceptions.ExperimentalWarning)
             self.study.sampler = tool.samplers.TPESampler(
@@ -106,6 +107,13 @@ class Study:
             )
         trial = self.study.ask({one.name: _distribution(one.span) for one in self.space.dimensions})
         return trial.number, self.space.row(trial.params)
+
+    def alike(self, number: int) -> bool:
+        """Whether a trial tries values that hang on its number alone, the same for every method and held-out domain."""
+        return number < RANDOM_FIRST or self.sampler == "random"
+
+    def _drawn(self) -> dict[str, Any]:
+        return {one.name: one.span.draw(self._share(one.name)) for one in self.space.dimensions}
 
     def _share(self, setting: str) -> float:
         return float(_seed(self.seed, setting, self.asked) / 2**32)
@@ -127,6 +135,7 @@ class Study:
             found.append(
                 {
                     "number": trial.number,
+                    "alike": self.alike(trial.number),
                     "values": trial.params,
                     "row": self.space.row(trial.params),
                     "score": trial.value if trial.state.name == "COMPLETE" else None,

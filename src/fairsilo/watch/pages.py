@@ -9,23 +9,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fairsilo.analysis.metrics import HEADLINES
-from fairsilo.report.blocks import Run, cells, document, heads, listed, paragraph, section, share, table
-from fairsilo.report.charts import duration, plain, text
+from fairsilo.analysis.metrics import AT_HOME, HEADLINES, mean
+from fairsilo.report.blocks import Run, cells, document, heads, listed, paragraph, points, section, share, table
+from fairsilo.report.charts import duration, plain, text, usable
 from fairsilo.report.page import header, headline, silo_table
 from fairsilo.report.said import failures
 from fairsilo.report.sections import costs, curves, gap_section, weights
-from fairsilo.report.tables import age
+from fairsilo.report.tables import CHANCE, GUESSED, age, beside_mean, in_runs
 from fairsilo.report.units import shown_in
-from fairsilo.runs.folder import PLAN
+from fairsilo.report.whole import whole_above
+from fairsilo.runs.folder import BASELINE, PLAN
 from fairsilo.runs.inventory import DAMAGED, FINISHED, INTERRUPTED, RUNNING, STOPPED, WAITING, Kept
-from fairsilo.runs.running import BASELINE
 from fairsilo.watch.places import Places, began
 from fairsilo.watch.states import SiloState, left, read_now, silo_states
 
@@ -36,6 +37,13 @@ POLICY = (
 STATES = {FINISHED: "good", STOPPED: "bad", INTERRUPTED: "bad", RUNNING: "going", WAITING: "going", DAMAGED: "bad"}
 ASIDE = ("method", "baseline", "engine.", "evaluate.examples", "evaluate.keep_local")  # may differ: how, what is kept
 ANSWERS = ("generalises", "personalises", "spread")  # as HEADLINES are called where there is little room
+MEANINGS = {
+    "generalisation": "the global model on the held-out domain",
+    "personalisation": "silos' own models at home",
+    "fairness": "the spread over silos, in brackets the mean that it is around",
+}
+HANDFUL = 5  # runs of a comparison that are shown without being asked for
+JOINT = re.compile("[/_-]")
 
 Folders = Mapping[str, Path]  # by the names that they have here
 
@@ -81,13 +89,11 @@ def overview(places: Places, runs: Folders, comparisons: Folders) -> str:
         whole_ones = [_comparison_row(places, name, folder, runs) for name, folder in comparisons.items()]
         head = f'<tr><th scope="col">comparison</th>{heads(["finished", "runs"])}</tr>'
         body += section("comparisons", "Comparisons", table(head, whole_ones))
-    now = time.time()
     if found:
-        names = ("rounds", *ANSWERS, "changed")
-        head = f'<tr><th scope="col">run</th><th scope="col">state</th><th scope="col">method</th>{heads(names)}</tr>'
-        rows = [_run_row(name, one, now) for name, one in found]
-        choose = '<p><button type="submit">Compare the two that are ticked</button></p>\n'
-        body += section("runs", "Runs", f'<form action="/pair" method="get">\n{table(head, rows)}{choose}</form>\n')
+        spread = paragraph("Spread: standard deviation over silos, in brackets the mean that it is around.")
+        body += section(
+            "runs", "Runs", spread, guessing([one for _, one in found]), _listed(places, comparisons, dict(found))
+        )
     else:
         body += section(
             "runs", "Runs", paragraph("There is no run in this folder yet; this page shows it when it begins.")
@@ -95,22 +101,99 @@ def overview(places: Places, runs: Folders, comparisons: Folders) -> str:
     return whole(f"Runs in {places.root.name}", top + body)
 
 
-def _run_row(name: str, one: Kept, now: float) -> str:
+def _listed(places: Places, comparisons: Folders, found: Mapping[str, Kept]) -> str:
+    """The table of runs; those of a comparison are rows of their own below one that folds them."""
+    now = time.time()
+    inside: dict[str, list[str]] = {}
+    for name in found:
+        inside.setdefault(_comparison_of(comparisons, name), []).append(name)
+    groups: list[tuple[float, str, str]] = []
+    for name in inside.pop("", ()):
+        groups.append((began(found[name].folder), name, f"<tbody>\n{_run_row(name, name, found[name], now)}</tbody>\n"))
+    for comparison, names in inside.items():
+        # by the first of them: its place does not change when another one begins
+        first = min(began(found[name].folder) for name in names)
+        groups.append((first, comparison, _folded(places, comparison, {name: found[name] for name in names}, now)))
+    numbers = heads(("rounds", *ANSWERS, "changed"))
+    head = f'<tr><th scope="col">run</th><th scope="col">state</th><th scope="col">method</th>{numbers}</tr>'
+    rows = "".join(drawn for _, _, drawn in sorted(groups, key=lambda group: (-group[0], group[1])))
+    choose = '<p><button type="submit">Compare the two that are ticked</button></p>\n'
+    grouped = f'<div class="table" tabindex="0"><table>\n<thead>{head}</thead>\n{rows}</table></div>\n'
+    return f'<form action="/pair" method="get">\n{grouped}{choose}</form>\n'
+
+
+def _comparison_of(comparisons: Folders, name: str) -> str:
+    """The comparison that a run is part of, the innermost of several; empty: of none."""
+    while name := name.rpartition("/")[0]:
+        if name in comparisons:
+            return name
+    return "." if "." in comparisons else ""
+
+
+def _folded(places: Places, comparison: str, found: Mapping[str, Kept], now: float) -> str:
+    """A row that says how far a comparison is, and folds the rows of its runs."""
+    called = places.root.name if comparison == "." else comparison
+    states = [one.state for one in found.values()]
+    tags = " ".join(tag(state, f"{states.count(state)} {state}") for state in STATES if state in states)
+    methods = len({one.method for one in found.values() if one.method})
+    words = f"{_counted(len(found), 'run')} of {_counted(methods, 'method')}"
+    trouble = any(STATES[state] == "bad" for state in states)
+    unfolded = " open" if trouble or len(found) <= HANDFUL else ""
+    fold = f'<details{unfolded} data-name="{text(quoted(comparison))}"><summary>{broken(called)}</summary></details>'
+    last = age(now - max(one.changed for one in found.values()))
+    empty = [""] * (1 + len(ANSWERS))
+    top = f'<tr><th scope="rowgroup">{fold}</th><td>{tags}</td><td>{text(words)}</td>{cells([*empty, last])}</tr>\n'
+    start = "" if comparison == "." else f"{comparison}/"
+    rows = "".join(_run_row(name, name.removeprefix(start), one, now) for name, one in found.items())
+    return f'<tbody class="folded">\n{top}{rows}</tbody>\n'
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def broken(name: str) -> str:
+    """A name of a folder that a narrow screen breaks where it has a joint."""
+    return JOINT.sub(r"\g<0><wbr>", text(name))
+
+
+def _run_row(name: str, called: str, one: Kept, now: float) -> str:
     done, planned = one.rounds
-    with shown_in(one.metric, one.share):
-        numbers = [share(one.numbers.get(key)) for key in HEADLINES]
     rounds = f"{done} of {planned}" if planned else str(done)
     label = text(f"compare {name}")
     tick = f'<input type="checkbox" name="run" value="{quoted(name)}" aria-label="{label}"> '
-    link = f'<a href="{text(address("run", name))}">{text(name)}</a>'
-    place = f"{one.method}, {one.held_out} held out" if one.held_out != "-" else one.method
-    values = cells([rounds, *numbers, age(now - one.changed)])
+    link = f'<a href="{text(address("run", name))}">{broken(called)}</a>'
+    held_out = "" if one.held_out == "-" else f", {one.held_out} held out"
+    seed = "" if one.seed is None else f", seed\u00a0{one.seed}"
     why = f" <small>{text(one.why)}</small>" if one.why else ""
-    return f'<tr><th scope="row">{tick}{link}</th><td>{tag(one.state)}{why}</td><td>{text(place)}</td>{values}</tr>\n'
+    about = f"<td>{tag(one.state)}{why}</td><td>{text(one.method + held_out + seed)}</td>"
+    guess = f"<small>{GUESSED}</small>"
+    numbers = "".join(f'<td class="number">{shown}{guess if guessed else ""}</td>' for shown, guessed in answers(one))
+    values = f"{cells([rounds])}{numbers}{cells([age(now - one.changed)])}"
+    return f'<tr><th scope="row">{tick}{link}</th>{about}{values}</tr>\n'
 
 
-def tag(state: str) -> str:
-    return f'<span class="tag {STATES.get(state, "")}">{text(state)}</span>'
+def answers(one: Kept) -> list[tuple[str, bool]]:
+    """The three answers of a run, and which of them are at chance."""
+    with shown_in(one.metric, one.share):
+        return [(written(one.numbers, key), bool(one.at_chance.get(key))) for key in HEADLINES]
+
+
+def written(numbers: Mapping[str, float | None], key: str) -> str:
+    """One of the three answers; a spread with the mean that it is around."""
+    value, centre = numbers.get(key), numbers.get(AT_HOME)
+    if key != "fairness" or value is None or not usable(value):
+        return share(value)
+    return beside_mean(points(value), key, centre if usable(centre) else None)
+
+
+def guessing(runs: Sequence[Kept]) -> str:
+    """What the mark of chance means, where there is one."""
+    return paragraph(f"{CHANCE}.") if any(any(one.at_chance.values()) for one in runs) else ""
+
+
+def tag(state: str, words: str = "") -> str:
+    return f'<span class="tag {STATES.get(state, "")}">{text(words or state)}</span>'
 
 
 # ------------------------------------------------------------------------------------------------------------- one run
@@ -122,15 +205,20 @@ def run_page(places: Places, name: str, folder: Path) -> str:
     beside = state != FINISHED and statuses == [True, False]  # the method is at its end, and its baseline is not
     under_way = baseline if baseline and beside else run
     now = read_now(folder / BASELINE if beside else folder) if state != FINISHED else {}
+    if state == RUNNING and _broken_off(under_way):
+        now = {}  # of the time before; its process does not train yet
 
     def draw() -> tuple[str, str]:
         run, baseline = _both(places, folder)
+        if state == RUNNING:
+            run, baseline = _taken_up(run), baseline and _taken_up(baseline)
         with shown_in(str(run.summary["metric"]), run.summary.get("share")):
-            sections = curves(run, baseline) + weights(run) + gap_section(run, baseline) + costs(run, baseline)
-            answers = f'<div id="answers">{headline(run, baseline)}</div>\n'
+            sections = curves(run, baseline) + weights(run, baseline)
+            sections += gap_section(run, baseline) + costs(run, baseline)
+            answers = f'<div id="answers">{headline(run, baseline, whole_above(folder))}</div>\n'
             return f'<div id="head">{header(run, baseline)}</div>\n', answers + sections + failures(run, baseline)
 
-    head, rest = places.drawn([folder, folder / BASELINE], draw)
+    head, rest = places.drawn([folder, folder / BASELINE], draw, state)
     with shown_in(str(run.summary["metric"]), run.summary.get("share")):
         doing = _progress(under_way, now, state, "baseline, " if beside else "")
         body = head + doing + _silos(silo_states(under_way, now, state == RUNNING, state == WAITING)) + rest
@@ -138,6 +226,15 @@ def run_page(places: Places, name: str, folder: Path) -> str:
     trail += [("Comparison", address("comparison", one)) for one in places.comparisons if within(one, name)][-1:]
     trail += [("Report", address("files", f"{name}/report.html"))] if (folder / "report.html").exists() else []
     return whole(f"{name}: {run.method}", body, trail)
+
+
+def _broken_off(run: Run) -> bool:
+    return run.info.get("status") in (STOPPED, INTERRUPTED)
+
+
+def _taken_up(run: Run) -> Run:
+    """As a run says of itself as soon as it goes on; until then its folder tells how it was broken off."""
+    return dataclasses.replace(run, info={**run.info, "status": RUNNING, "message": ""}) if _broken_off(run) else run
 
 
 def _both(places: Places, folder: Path) -> tuple[Run, Run | None]:
@@ -249,50 +346,86 @@ def _run_of(places: Places, runs: Folders, comparison: str, cell: Mapping[str, A
 def _comparison_row(places: Places, name: str, folder: Path, runs: Folders) -> str:
     plan = plan_of(folder)
     done = sum(1 for cell in plan if (one := _run_of(places, runs, name, cell)[1]) and one.state == FINISHED)
-    link = f'<a href="{text(address("comparison", name))}">{text(places.root.name if name == "." else name)}</a>'
+    called = broken(places.root.name if name == "." else name)
+    link = f'<a href="{text(address("comparison", name))}">{called}</a>'
     return f'<tr><th scope="row">{link}</th>{cells([str(done), str(len(plan))])}</tr>\n'
 
 
 def comparison_page(places: Places, name: str, folder: Path, runs: Folders) -> str:
-    """Rows are methods, columns held-out domains and seeds: the result of each run, or how far it is."""
+    """Rows are methods, columns held-out domains and seeds: the results of each run, or how far it is."""
     plan = [(cell, *_run_of(places, runs, name, cell)) for cell in plan_of(folder)]
     columns = list(dict.fromkeys((str(cell.get("held_out")), cell.get("seed")) for cell, _, _ in plan))
-    by_row: dict[str, dict[tuple[str, Any], str]] = {}
+    finished = [one for _, _, one in plan if one and one.state == FINISHED]
+    keys = [key for key in HEADLINES if any(usable(one.numbers.get(key)) for one in finished)]
+    by_row: dict[str, dict[tuple[str, Any], tuple[str, Kept | None]]] = {}
     for cell, run, one in plan:
         column = str(cell.get("held_out")), cell.get("seed")
-        by_row.setdefault(str(cell.get("method")), {})[column] = _cell(cell, run, one)
-    rows = [
-        f'<tr><th scope="row">{text(row)}</th>{"".join(own.get(one, "<td></td>") for one in columns)}</tr>\n'
-        for row, own in by_row.items()
-    ]
-    head = heads([f"{'no domain' if domain == '-' else domain} held out, seed {seed}" for domain, seed in columns])
-    done = sum(1 for _, _, one in plan if one and one.state == FINISHED)
+        drawn = _cell(cell, run, one, keys)
+        by_row.setdefault(str(cell.get("method")), {})[column] = drawn, one
+    rows = []
+    for row, own in by_row.items():
+        found = _mean_cell([(domain, one) for (domain, _), (_, one) in own.items()], keys) if len(columns) > 1 else ""
+        found += "".join(own[column][0] if column in own else "<td></td>" for column in columns)
+        rows.append(f'<tr><th scope="row">{text(row)}</th>{found}</tr>\n')
+    names = [f"{'no domain' if domain == '-' else domain} held out, seed {seed}" for domain, seed in columns]
+    head = heads([*(["mean"] if len(columns) > 1 else []), *names])
     called = places.root.name if name == "." else name
-    words = f"{done} of {len(plan)} runs are finished"
-    top = f'<header id="top"><p class="eyebrow">fairsilo watch</p>\n<h1>{text(called)}</h1>\n'
-    bar = f'<progress max="{len(plan) or 1}" value="{done}" aria-label="runs that are finished"></progress>'
+    words = f"{len(finished)} of {len(plan)} runs are finished"
+    top = f'<header id="top"><p class="eyebrow">fairsilo watch</p>\n<h1>{broken(called)}</h1>\n'
+    bar = f'<progress max="{len(plan) or 1}" value="{len(finished)}" aria-label="runs that are finished"></progress>'
     top += f'<p id="progress">{bar} <span role="status">{text(words)}</span></p></header>\n'
-    about = "Of a finished run: the global model on the held-out domain. "
-    if any(one and one.state == FINISHED and one.numbers.get(HEADLINES[0]) is None for _, _, one in plan):
-        about += "Where nothing was held out: the silos' own models at home. "
+    about = f"Of a finished run, from top to bottom: {'; '.join(MEANINGS[key] for key in keys)}. " if keys else ""
     about += "Of others: rounds that are complete."
-    grid = section("grid", "Runs", paragraph(about), table(f'<tr><th scope="col">method</th>{head}</tr>', rows))
+    if keys and len(columns) > 1:
+        about += " The mean is of the runs that are finished; each held-out domain counts once."
+    grid = section(
+        "grid", "Runs", paragraph(about), guessing(finished), table(f'<tr><th scope="col">method</th>{head}</tr>', rows)
+    )
     trail = [("All runs", "/")]
     page = (folder / "comparison.html").exists()
     trail += [("Page of the comparison", address("files", f"{name}/comparison.html"))] if page else []
     return whole(called, top + grid, trail)
 
 
-def _cell(cell: Mapping[str, Any], name: str, one: Kept | None) -> str:
+def _cell(cell: Mapping[str, Any], name: str, one: Kept | None, keys: Sequence[str]) -> str:
     if one is None:
         return '<td class="number quiet">not begun</td>'
     done, planned = one.rounds
     if one.state == FINISHED:
-        with shown_in(one.metric, one.share):
-            best = next((one.numbers.get(key) for key in HEADLINES[:2] if one.numbers.get(key) is not None), None)
-            words, small = share(best), ""
-    elif one.state == DAMAGED:
-        words, small = "–", f"<small>{tag(one.state)}</small>"
-    else:
-        words, small = f"{done} of {planned or cell.get('rounds', '?')}", f"<small>{tag(one.state)}</small>"
-    return f'<td class="number"><a href="{text(address("run", name))}">{text(words)}</a>{small}</td>'
+        found = dict(zip(HEADLINES, answers(one), strict=True))
+        lines = [(found[key][0], GUESSED if found[key][1] else "") for key in keys]
+        return _stacked(lines or [("–", "")], address("run", name))
+    words = "–" if one.state == DAMAGED else f"{done} of {planned or cell.get('rounds', '?')}"
+    return _stacked([(words, "")], address("run", name), f"<small>{tag(one.state)}</small>")
+
+
+def _mean_cell(runs: Sequence[tuple[str, Kept | None]], keys: Sequence[str]) -> str:
+    """Of a method's runs that are finished, with their held-out domains."""
+    finished = [(domain, one) for domain, one in runs if one and one.state == FINISHED]
+    if not finished or not keys:
+        return "<td></td>"
+    means = {key: _mean([(domain, one.numbers.get(key)) for domain, one in finished]) for key in (*HEADLINES, AT_HOME)}
+    with shown_in(finished[0][1].metric, finished[0][1].share):
+        counts = {key: {"at_chance": sum(bool(one.at_chance.get(key)) for _, one in finished)} for key in keys}
+        lines = [(written(means, key), in_runs(counts[key], len(finished)).strip()) for key in keys]
+    few = f"<small>{len(finished)} of {len(runs)} runs</small>" if len(finished) < len(runs) else ""
+    return _stacked(lines, more=few)
+
+
+def _mean(values: Sequence[tuple[str, float | None]]) -> float | None:
+    """Over held-out domains, each of which counts once, as in the tables of `compare`."""
+    found: dict[str, list[float]] = {}
+    for domain, value in values:
+        if value is not None and usable(value):
+            found.setdefault(domain, []).append(value)
+    return mean(map(mean, found.values())) if found else None
+
+
+def _stacked(lines: Sequence[tuple[str, str]], where: str = "", more: str = "") -> str:
+    """Results beneath each other, with the mark of chance or none; the first that there is leads to the run."""
+    drawn = [text(f"{words} {mark}".strip()) for words, mark in lines]
+    if where:
+        place = next((place for place, (words, _) in enumerate(lines) if words != "–"), 0)
+        drawn[place] = f'<a href="{text(where)}">{drawn[place]}</a>'
+    first, *rest = drawn
+    return f'<td class="number">{first}{"".join(f"<small>{one}</small>" for one in rest)}{more}</td>'

@@ -12,10 +12,9 @@ from typing import Generic, TypeVar
 
 from fairsilo.report.blocks import Run
 from fairsilo.report.page import read_run
-from fairsilo.runs.folder import NOW
+from fairsilo.runs.folder import BASELINE, NOW
 from fairsilo.runs.inventory import ATTEMPT, DAMAGED, MARKS, Kept, awaited, folders_under, kept_or_damaged
 from fairsilo.runs.lock import in_use
-from fairsilo.runs.running import BASELINE
 
 FRESH = 0.5  # seconds for which a look at the disk serves all who ask
 REST = 10  # times as long as it took, at least, until the next one
@@ -95,9 +94,9 @@ class Places:
         looks = looks_of(RUN_FILES, folder, *([like] if like else []))
         return self._read.get((folder, like), looks, lambda: read_run(folder, like=self.read(like) if like else None))
 
-    def drawn(self, folders: Sequence[Path], draw: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
+    def drawn(self, folders: Sequence[Path], draw: Callable[[], tuple[str, ...]], state: str = "") -> tuple[str, ...]:
         """Pieces of a page about run folders; what draws them reads these through `read`, so nothing older is kept."""
-        return self._drawn.get(tuple(folders), looks_of(RUN_FILES, *folders), draw)
+        return self._drawn.get(tuple(folders), (state, *looks_of(RUN_FILES, *folders)), draw)
 
     def _look(self) -> None:
         with self._guard:

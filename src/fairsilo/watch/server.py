@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 import sys
 import time
@@ -121,6 +122,11 @@ class Watch(ThreadingHTTPServer):
         return Found([served.parent], lambda: served.read_text(encoding="utf-8", errors="replace"), SERVED_POLICY)
 
 
+def _local(path: str) -> str:
+    """A page of this server, to which a browser is sent on; what might lead elsewhere is its first page."""
+    return path if re.fullmatch(r"(/[\w.%=+~-]+)+/?", path, re.ASCII) else "/"
+
+
 def _unquoted(name: str) -> str:
     """Names of folders need not be texts; addresses, and the values of ticks, have their bytes."""
     return unquote(name, errors="surrogateescape")
@@ -187,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(HTTPStatus.FORBIDDEN, "this token is not the one of the fairsilo watch that runs here")
         self.server.on_entry()
         self.send_response(HTTPStatus.SEE_OTHER)
-        self.send_header("Location", "/")
+        self.send_header("Location", _local(urlsplit(self.path).path))
         # not Strict, which browsers keep back when the printed address is followed from another site's page
         self.send_header("Set-Cookie", f"{self.server.cookie}={token}; HttpOnly; SameSite=Lax; Path=/")
         return self._finish("")

@@ -18,7 +18,7 @@ function kept(piece) {
   return {
     ticked: [...piece.querySelectorAll("input:checked")].map((one) => one.value),
     scrolled: [...piece.querySelectorAll(".table")].map((one) => one.scrollLeft),
-    open: [...piece.querySelectorAll("details")].map((one) => one.open),
+    open: new Map([...piece.querySelectorAll("details")].map((one, at) => [one.dataset.name ?? at, one.open])),
     focus: piece.contains(here) ? called(here) : null,
     place: piece.contains(here) ? alike(piece, called(here)).indexOf(here) : -1,
   };
@@ -38,7 +38,8 @@ function alike(piece, name) {
 function restore(piece, was) {
   for (const one of piece.querySelectorAll("input")) one.checked = was.ticked.includes(one.value);
   piece.querySelectorAll(".table").forEach((one, at) => { one.scrollLeft = was.scrolled[at] || 0; });
-  piece.querySelectorAll("details").forEach((one, at) => { one.open = was.open[at] || false; });
+  // one that is new is as the page has it
+  piece.querySelectorAll("details").forEach((one, at) => { one.open = was.open.get(one.dataset.name ?? at) ?? one.open; });
   if (was.focus !== null) alike(piece, was.focus)[was.place]?.focus({ preventScroll: true });
 }
 

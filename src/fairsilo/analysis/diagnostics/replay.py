@@ -97,7 +97,9 @@ def answered(replay: Replay, number: int) -> dict[str, Tensor]:
 def kept_round(replay: Replay, number: int | None) -> int:
     """The round asked for, by default the last that was kept."""
     if not replay.rounds:
-        raise FairsiloError("this run kept no local models, so there is nothing to draw")
+        raise FairsiloError(
+            "this run kept no local models, so there is nothing to draw; run it again with evaluate.keep_local=true"
+        )
     if number is not None and number not in replay.rounds:
         raise FairsiloError(
             f"the local models of round {number} were not kept; the first kept is {replay.rounds[0]}, "

@@ -22,8 +22,8 @@ from fairsilo.deploy.flare.machines import FRUGAL, Kept, Session, server_command
 from fairsilo.deploy.flare.supervisor import POLL, Supervisor, waiting
 from fairsilo.deploy.serving import SITES, VERSIONS
 from fairsilo.errors import FairsiloError
+from fairsilo.runs.folder import BASELINE, finished, status_of
 from fairsilo.runs.lock import locked
-from fairsilo.runs.running import BASELINE, finished, status_of
 from fairsilo.tracking.registry import handed_on
 
 LOCK = ".start.lock"

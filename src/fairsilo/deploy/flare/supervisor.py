@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from fairsilo.config import Experiment
-from fairsilo.core.files import numbers
+from fairsilo.core.disk import numbers
 from fairsilo.deploy.attempts import (
     FAILED,
     FEW,
@@ -26,8 +26,10 @@ from fairsilo.deploy.flare.jobs import write_job
 from fairsilo.deploy.flare.machines import Session, System
 from fairsilo.deploy.serving import SITES
 from fairsilo.errors import FairsiloError
-from fairsilo.methods.text import method, references
-from fairsilo.runs.running import BASELINE, finished, slug, start_folder
+from fairsilo.methods.pieces import references
+from fairsilo.methods.text import method
+from fairsilo.runs.folder import BASELINE, finished, slug
+from fairsilo.runs.running import start_folder
 from fairsilo.runs.setup import Objects, read_experiment
 
 POLL = 0.3  # seconds

@@ -59,7 +59,7 @@ class RoutedKernels(Part):
     def fits(self, layout: Layout, training: TrainSettings) -> None:
         require_batch_norms(self.name, layout)
         if not any(len(slot.shape) == 4 for slot in layout.slots):
-            raise FairsiloError(f"{self.name} mixes kernels, and the network has no convolution")
+            raise FairsiloError(f"{self.name} mixes kernels, and the network has no convolution; take model=small-cnn")
 
     def share(self, silo: Silo, message: Message) -> Message:
         model = silo.memory.get("trajectory", {}).get("model")

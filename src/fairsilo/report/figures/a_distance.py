@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairsilo.analysis.diagnostics.a_distance import ADistances, a_distance
 from fairsilo.report.charts import emphasised
+from fairsilo.report.figures.captions import CAPTIONS
 from fairsilo.report.figures.drawing import (
     OTHERS,
     Diagram,
@@ -41,10 +42,4 @@ def draw(result: ADistances) -> Figure:
     return figure
 
 
-FIGURE = Diagram(
-    "How far local features move away from global ones",
-    "Proxy A-distance 2 (1 − 2 error) of a linear classifier that tells the features of the global model the silo "
-    "was sent from those of its trained model, on the silo's own data (GRACE, Fig. 2a).",
-    a_distance,
-    draw,
-)
+FIGURE = Diagram(CAPTIONS["a-distance"], a_distance, draw)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fairsilo.analysis.diagnostics.attention import Attention, attention
+from fairsilo.report.figures.captions import CAPTIONS
 from fairsilo.report.figures.drawing import INK, OTHERS, Diagram, colours_of, label_of, legend_below, palette, panels_of
 
 if TYPE_CHECKING:
@@ -34,11 +35,4 @@ def draw(result: Attention) -> Figure:
     return figure
 
 
-FIGURE = Diagram(
-    "Whose adapters answer for each domain",
-    "Attention between the silos' adapters when all of them answer, as they do for an unseen domain: the mean over "
-    "the test images of each domain (FedAG, Fig. 6, which shows single images).",
-    attention,
-    draw,
-    of_attention=True,
-)
+FIGURE = Diagram(CAPTIONS["attention"], attention, draw, of_attention=True)

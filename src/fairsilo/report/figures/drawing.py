@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairsilo.analysis.diagnostics.replay import Result
 from fairsilo.report.charts import COLOURS, MARKED, MARKS, shorten
+from fairsilo.report.figures.captions import Caption
 
 if TYPE_CHECKING:  # matplotlib takes half a second to import, and a page only shows what was drawn before
     from matplotlib.axes import Axes
@@ -54,10 +55,9 @@ RESOLUTION = 160  # dots per inch of the PNG
 
 
 class Diagram(NamedTuple):
-    """One figure: what it is called, what it shows, how its numbers are found and how they are drawn."""
+    """One figure: its caption, how its numbers are found and how they are drawn."""
 
-    title: str
-    about: str
+    caption: Caption
     compute: Callable[..., Result]
     draw: Callable[[Any], Figure]
     of_attention: bool = False  # instead of local models, which the run must have kept
@@ -71,7 +71,7 @@ def rendered(name: str, diagram: Diagram, result: Result) -> tuple[str, bytes]:
         figure.draw_without_rendering()  # one pass more: axes of equal scale settle in their layout only then
         drawing, image = io.StringIO(), io.BytesIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(drawing, format="svg", metadata={**nothing, "Title": diagram.title})
+        figure.savefig(drawing, format="svg", metadata={**nothing, "Title": diagram.caption.title})
         figure.savefig(image, format="png", dpi=RESOLUTION, metadata={"Software": None})
     return _embeddable(name, drawing.getvalue()), image.getvalue()
 

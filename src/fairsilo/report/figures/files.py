@@ -1,13 +1,11 @@
-"""Write the figures of a run, and read those that were written."""
+"""Write the figures of a run, and say what they show in numbers."""
 
 from __future__ import annotations
 
 import inspect
-import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -18,22 +16,6 @@ from fairsilo.report.figures.drawing import rendered
 from fairsilo.report.figures.registry import FIGURES
 from fairsilo.report.spreadsheet import csv_text
 from fairsilo.runs.folder import RunFolder
-
-
-class Drawn(NamedTuple):
-    """A figure found in a folder, whoever put it there."""
-
-    name: str
-    title: str
-    about: str
-    svg: str
-    csv: str
-
-    @property
-    def wide(self) -> bool:
-        """Several panels side by side: it wants the width of the page."""
-        box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', self.svg)
-        return box is not None and float(box[1]) > 2 * float(box[2])
 
 
 def write_figure(name: str, replay: Replay, folder: Path, **options: Any) -> list[Path]:
@@ -56,9 +38,7 @@ def write_figure(name: str, replay: Replay, folder: Path, **options: Any) -> lis
         run_folder.write_text(f"{name}.csv", csv_text(list(rows[0]), rows)),
         run_folder.write_text(f"{name}.svg", svg),
         image,
-        run_folder.write_json(
-            f"{name}.json", {"title": diagram.title, "about": diagram.about, "numbers": result.numbers()}
-        ),
+        run_folder.write_json(f"{name}.json", {**diagram.caption._asdict(), "numbers": result.numbers()}),
     ]
 
 
@@ -74,7 +54,7 @@ def asked_figures(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
         _known_options(name)
         options = settings_in(brackets.removesuffix(")"), text)
         if name in found:
-            raise FairsiloError(f"the figure {name} is asked for twice")
+            raise FairsiloError(f"the figure {name} is asked for twice; name it once")
         found[name] = {_known_option(name, key): value for key, value in options.items()}
     return found
 
@@ -99,7 +79,7 @@ def options_of(name: str, texts: Sequence[str]) -> dict[str, Any]:
     """Options of a figure's diagnostic from `key=value` texts; unknown ones are refused by name."""
     known = _known_options(name)
     if texts and not known:
-        raise FairsiloError(f"{name} has no options")
+        raise FairsiloError(f"{name} has no options; leave them out")
     options = {}
     for text in texts:
         key, equals, value = text.partition("=")
@@ -120,27 +100,3 @@ def _known_option(name: str, key: str) -> str:
     if key not in known:
         raise FairsiloError(f"{name} has no option {key!r}{nearest(key, known)}")
     return key
-
-
-def figures_in(folder: Path) -> list[Drawn]:
-    """The figures in a folder, those of `FIGURES` first and in that order."""
-    found = []
-    for path in folder.glob("*.json"):
-        drawing = path.with_suffix(".svg")
-        about = _read_about(path) if drawing.exists() else None
-        if about:
-            svg, numbers = drawing.read_text(encoding="utf-8"), path.with_suffix(".csv")
-            csv = numbers.read_text(encoding="utf-8") if numbers.exists() else ""
-            found.append(Drawn(path.stem, about["title"], about["about"], svg[max(svg.find("<svg"), 0) :], csv))
-    known = list(FIGURES)
-    return sorted(found, key=lambda item: (known.index(item.name) if item.name in known else len(known), item.name))
-
-
-def _read_about(path: Path) -> dict[str, str] | None:
-    """Title and description, or None for some other JSON file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        return None
-    fits = isinstance(content, dict) and all(isinstance(content.get(key), str) for key in ("title", "about"))
-    return content if fits else None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fairsilo.analysis.diagnostics.gap_variance import RULES, GapVariance, gap_variance
 from fairsilo.report.charts import spans_decades, usable
+from fairsilo.report.figures.captions import CAPTIONS
 from fairsilo.report.figures.drawing import (
     Diagram,
     legend_below,
@@ -38,11 +39,4 @@ def draw(result: GapVariance) -> Figure:
     return figure
 
 
-FIGURE = Diagram(
-    "How unequal the generalisation gaps are",
-    "Population variance over silos of the gap between the loss of the aggregated and of the silo's own model on "
-    "its validation data, for three ways to aggregate the same local models (FFT-GP, Fig. 6; its equation 6 is "
-    "2 M² times this).",
-    gap_variance,
-    draw,
-)
+FIGURE = Diagram(CAPTIONS["gap-variance"], gap_variance, draw)

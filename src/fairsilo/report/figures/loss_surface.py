@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fairsilo.analysis.diagnostics.loss_surface import LossSurface, SurfaceModel, loss_surface
+from fairsilo.report.figures.captions import CAPTIONS
 from fairsilo.report.figures.drawing import INK, Diagram, label_of, panels_of
 
 if TYPE_CHECKING:
@@ -67,10 +68,4 @@ def _levels(result: LossSurface) -> tuple[np.ndarray, Any]:
     return levels, Normalize(levels[0], levels[-1])
 
 
-FIGURE = Diagram(
-    "The loss between the global and two local models",
-    "Loss on the unseen domain over the plane through the global model and the local models of two silos; the "
-    "numbers are the losses of these three (FFT-GP, Fig. 5).",
-    loss_surface,
-    draw,
-)
+FIGURE = Diagram(CAPTIONS["loss-surface"], loss_surface, draw)

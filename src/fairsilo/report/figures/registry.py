@@ -1,4 +1,4 @@
-"""All figures, by the name that the command line knows them by. A new figure is one file and one line here."""
+"""All figures, by the name that the command line knows them by. A new figure is a file, a caption and a line here."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fairsilo.analysis.diagnostics.replay import GLOBAL
 from fairsilo.analysis.diagnostics.t_sne import EmbeddedPoint, Embedding, t_sne
+from fairsilo.report.figures.captions import CAPTIONS
 from fairsilo.report.figures.drawing import (
     OTHERS,
     Diagram,
@@ -98,10 +99,4 @@ def _by_model(axes: Axes, points: Points) -> None:
         _dots(axes, [point for point in points if point.model == model], colour, label)
 
 
-FIGURE = Diagram(
-    "Features in and out of domain",
-    "One t-SNE map of the features of the global model and of each local model, on the data of the silos and of "
-    "the unseen domain (FFT-GP, Fig. 7; GRACE, Fig. 2b).",
-    t_sne,
-    draw,
-)
+FIGURE = Diagram(CAPTIONS["t-sne"], t_sne, draw)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fairsilo.analysis.diagnostics.update_consistency import EDGES, Consistency, UpdateConsistency, update_consistency
+from fairsilo.report.figures.captions import CAPTIONS
 from fairsilo.report.figures.drawing import (
     BAR,
     INK,
@@ -62,10 +63,4 @@ def _spread(count: int) -> Iterator[float]:
     return iter(np.linspace(-0.28, 0.28, count) if count > 1 else [0.0])
 
 
-FIGURE = Diagram(
-    "How steadily silos push parameters one way",
-    "Share of the parameters of one tensor by how consistently a silo's training raised or lowered them over "
-    "rounds, beside what coin tosses would give (FedHEAL, Fig. 2).",
-    update_consistency,
-    draw,
-)
+FIGURE = Diagram(CAPTIONS["update-consistency"], update_consistency, draw)

@@ -9,6 +9,7 @@ import numpy as np
 
 from fairsilo.analysis.diagnostics.weight_gap import Trend, WeightGap, weight_gap
 from fairsilo.report.charts import plain
+from fairsilo.report.figures.captions import CAPTIONS
 from fairsilo.report.figures.drawing import (
     OTHERS,
     RULE,
@@ -51,11 +52,4 @@ def _scattered_line(axes: Axes, silo: str, points: Sequence[tuple[float, float]]
         axes.plot(ends, line.slope * ends + line.intercept, color=palette()[colour], linewidth=1.2)
 
 
-FIGURE = Diagram(
-    "How a silo's gap answers to its weight",
-    "Change of a silo's generalisation gap against the change of its aggregation weight when GA perturbs the "
-    "weights of the same local models, one mark per round, with the least-squares line and Pearson's ρ of each "
-    "silo (FFT-GP, Fig. 2).",
-    weight_gap,
-    draw,
-)
+FIGURE = Diagram(CAPTIONS["weight-gap"], weight_gap, draw)
