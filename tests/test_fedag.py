@@ -806,6 +806,33 @@ def test_silos_learn_words_for_their_styles(engine: str, tmp_path: Path, animals
     assert json.loads((tmp_path / "run" / "run.json").read_text())["method_sends"][-1] == TOKEN
 
 
+def test_runs_of_one_process_learn_words_once(tmp_path: Path, digits: Federation) -> None:
+    """Also where they want other numbers of images; not where silos have other data, or words are made otherwise."""
+    shared: dict[tuple[object, ...], torch.Tensor] = {}
+    asked: list[int] = []
+
+    def words() -> dict[str, torch.Tensor]:
+        asked.append(len(asked))
+        return {name: torch.full((64,), 0.1 + len(asked)) for name in people.roster.names}
+
+    def made(share: float, folder: str, learn: int = 2) -> dict[str, Split]:
+        source = f"{TINY};learn={learn};images=2"
+        return make_synthetic(source, people.roster, share, 0.0, 0, tmp_path / folder, shared, words)
+
+    people = dataclasses.replace(digits, silos=(digits["scan"],))
+    made(0.1, "few")
+    more = made(0.3, "more")
+    assert len(asked) == 1
+    assert torch.equal(read_tree(tmp_path / "more" / ".words")["scan"], torch.full((64,), 1.1))
+    assert len(more["scan"]) > 10
+    made(0.1, "otherwise", learn=3)
+    assert len(asked) == 2
+    scan = digits["scan"]
+    people = dataclasses.replace(digits, silos=(dataclasses.replace(scan, train=scan.train.subset(range(30))),))
+    made(1.0, "less")
+    assert len(asked) == 3
+
+
 def test_a_silo_that_cannot_learn_a_word_is_named(tmp_path: Path, silos: Federation) -> None:
     class Answering:
         def __init__(self, answer: Message | Failure) -> None:

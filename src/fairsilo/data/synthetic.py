@@ -203,7 +203,7 @@ def _diffused(
         images = _read_kept(file, labels, shape) if file and file.is_file() else shared.get(key)
         if images is None:
             if pipeline is None:
-                said, known = _words(generator, roster, folder, words)
+                said, known = _words(generator, roster, (source, seed), folder, shared, words)
                 pipeline = load(generator, known)
             names = [roster.classes[label] for label in labels.tolist()]
             prompts = [prompt(silo.domain, name, said.get(silo.name)) for name in names]
@@ -217,23 +217,35 @@ def _diffused(
 
 
 def _words(
-    generator: Generator, roster: Roster, folder: Path | None, words: Words | None
+    generator: Generator,
+    roster: Roster,
+    drawn_by: tuple[str, int],
+    folder: Path | None,
+    shared: Shared,
+    words: Words | None,
 ) -> tuple[dict[str, str], dict[str, Path | Tensor]]:
-    """Silo -> the word for its style, and word -> what it stands for; none where styles are put into words."""
+    """Silo -> the word for its style, and word -> what it stands for; none where styles are put into words.
+
+    Runs that want other numbers of images share what was learned.
+    """
     if generator.tokens:
         files = _token_files(generator, roster)
         return {silo.name: f"<{silo.domain}>" for silo in roster.silos}, {f"<{one}>": files[one] for one in files}
     if not generator.learn:
         return {}, {}
     kept = folder / WORDS if folder else None
+    keys = {one.name: ("word", *drawn_by, one.name, one.domain, roster.classes, one.train) for one in roster.silos}
     if kept and kept.is_file():
         learned: dict[str, Tensor] = read_tree(kept)
+    elif all(key in shared for key in keys.values()):
+        learned = {silo: shared[key] for silo, key in keys.items()}
     elif words is None:
         raise FairsiloError("silos learn the words for their styles in a run, and this is none")
     else:
         learned = words()
-        if kept:
-            _keep(kept, learned)
+    if kept and not kept.is_file():
+        _keep(kept, learned)
+    shared.update({keys[silo]: word for silo, word in learned.items() if silo in keys})
     names = {silo: f"<style-{number}>" for number, silo in enumerate(sorted(learned))}
     return names, {names[silo]: word for silo, word in learned.items()}
 
