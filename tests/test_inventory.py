@@ -146,7 +146,7 @@ def test_a_folder_may_be_named_without_a_command_and_must_be_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    made(tmp_path / "mine" / "one")
+    made(tmp_path / "mine" / "one", days=3)  # seconds would pass between two looks
     assert call(capsys, "runs", "mine") == call(capsys, "runs", "list", "mine")
     assert json.loads(call(capsys, "runs", "mine", "--json")[1])[0]["folder"] == "mine/one"
     code, out, err = call(capsys, "runs", "nofolder")
