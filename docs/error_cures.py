@@ -26,12 +26,15 @@ INSTEAD = {
     r"^the local models of round .* were not kept": "take one of the rounds between these two",
     r"^unknown model": SPELLING + "; `fairsilo models` lists them, and `clip:PATH` and its like take a checkpoint",
     r"\bis the same for all methods of a comparison\b": "set it for all: `fairsilo compare ... KEY=VALUE`",
+    r"\bhas no run that counts\b": ANEW,
     r"\bis measured by \{metric\}": "give runs that are measured by a share, such as accuracy",
     r"^two silos are called\b": "give each silo a name of its own",
     r"^all but the server is well\b": "start it: `fairsilo federation start` at the server",
     r"^this estimator tells classes by\b": (
         "give classes of the kind that it tells, or choose it: `estimator(names=True)`"
     ),
+    r"\bmade the global model not finite\b": "run it anew with a lower `train.lr`, or with `train.clip=1`; resumed, it "
+    "would come to the same",
     r"^\{folder\} holds \{format\} files, which need no fairsilo": "load it as its README.md says",
 }
 
@@ -50,7 +53,6 @@ KNOWN = {
     r"\bblocks at each end leave nothing\b": "set fewer blocks at each end, or take a deeper model",
     r"^\{name\}: the emulator has \{kept\} blocks\b": "let it keep fewer blocks than lie between the ends",
     r"\bneeds sums in which silos count alike\b": "set `train.weighting=auto`",
-    r"\bnot finite\b": "lower `train.lr`, or set `train.clip=1`; `fairsilo resume` goes on from the last checkpoint",
     r"\bno silo sent\b": SEE_LOG,
     r"\btest data, and nothing may be chosen by\b": "leave `evaluate.selection` at its default",
     # -------------------------------------------------------------------------------------------------------- privacy

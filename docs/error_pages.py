@@ -60,6 +60,7 @@ AREAS = {
     "runs/export_formats.py": "Trained models and exports",
     "runs/exported.py": "Trained models and exports",
     "runs/exporting.py": "Trained models and exports",
+    "runs/finished.py": "Trained models and exports",
     "runs/joining.py": "Trained models and exports",
     "runs/predictions.py": "Trained models and exports",
     "runs/trained.py": "Trained models and exports",

@@ -22,7 +22,7 @@ from fairsilo.advice.pilots import TRIED, Options, fitting
 from fairsilo.advice.verdict import Verdict, verdict
 from fairsilo.analysis.shift import feature_distances, label_distances, proxy_a_distance, size_ratio
 from fairsilo.report.advice_page import advice_table, page, sentences, shift_sentences
-from fairsilo.report.charts import duration, size
+from fairsilo.report.texts import duration, size
 from fairsilo.runs.folder import RunFolder
 from test_cli import call, here, packed  # noqa: F401 - fixtures
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import subprocess
@@ -169,8 +170,10 @@ def test_a_run_below_quorum_ends_with_one_and_a_report(
     code, out, err = call(capsys, *arguments)
     assert code == 1
     assert "round 1 stopped: 0 of 2 silos" in err
-    assert "local training diverged" in err
-    assert "silo ink left out (error:" in out
+    assert "Training diverged at ink, paint: the loss or the model is no longer finite" in err
+    assert "a smaller learning rate usually helps (train.lr is 1e+30 now), or clipped gradients (train.clip=1)" in err
+    assert "silo ink left out (not finite: local training diverged: its model has a NaN or an infinity)" in out
+    assert "_refuse_diverged" not in out + err
     assert "stopped" in (here / "r" / "report.html").read_text()
 
 
@@ -291,6 +294,7 @@ def test_methods_and_datasets(capsys: Any) -> None:
     assert code == 0
     code, out, _ = call(capsys, "methods", "faa")
     assert "K_i = (a'_i - a_i)/(G_i - G'_i)" in out
+    assert "settings of fairness-aware, as in faa(step_size=0.2):\n" in out
     assert "warmup = auto" in out
     assert "sends: the losses of two candidate models" in out
     code, out, _ = call(capsys, "models")
@@ -309,6 +313,33 @@ def test_methods_and_datasets(capsys: Any) -> None:
     assert json.loads(call(capsys, "datasets", "glyphs", "--json")[1])["domains"]["scan"]["train"] >= 600
     assert "street" in call(capsys, "datasets", "glyphs")[1]
     assert "fairsilo 0." in call(capsys, "--version")[1]
+
+
+def test_the_settings_of_a_composition_stand_under_their_part_and_method(capsys: Any) -> None:
+    code, out, _ = call(capsys, "methods", "elcfs(bank=16) | fedheal")
+    assert code == 0
+    places = [line for line in out.splitlines() if line.startswith(("settings of", "  "))]
+    heads = [line for line in places if line.startswith("settings")]
+    assert heads == [
+        "settings of frequency-episodes, as in elcfs(window=0.1):",
+        "settings of consistency-mask, as in fedheal(tau=0.3):",
+        "settings of distance-weights, as in fedheal(beta=0.4):",
+    ]
+    inside = {head: [line.split()[0] for line in _below(places, head)] for head in heads}
+    assert inside[heads[0]][:2] == ["window", "bank"]
+    assert inside[heads[1]] == ["tau", "variant", "mask_buffers"]
+    assert inside[heads[2]] == ["beta", "variant", "solver", "ridge", "momentum"]
+    assert out.count("as printed (one value for consistency-mask and distance-weights)") == 2
+    code, out, _ = call(capsys, "methods", "elcfs | fedheal", "--json")
+    assert [one["name"] for one in json.loads(out)] == ["elcfs", "fedheal"]
+    code, _, err = call(capsys, "methods", "elcfs | fedheel")
+    assert (code, err) == (2, "error: unknown method 'fedheel'; did you mean 'fedheal'?\n")
+
+
+def _below(lines: list[str], head: str) -> list[str]:
+    """The lines behind a heading, up to the next one."""
+    behind = lines[lines.index(head) + 1 :]
+    return list(itertools.takewhile(lambda line: line.startswith("  "), behind))
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["figure", "--help"], ["settings", "--json"]])

@@ -14,9 +14,9 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from fairsilo.report import charts
-from fairsilo.report.charts import Series
 from fairsilo.report.figures.drawing import MARKERS, marks_of, palette
+from fairsilo.report.lines import line_chart
+from fairsilo.report.series import COLOURS, MARKED, MARKS, Series, marker
 from test_report_page import contrast
 
 APART = 12.0  # between any two series; neighbouring samples of a legend are told apart from about 5 on
@@ -95,9 +95,9 @@ def test_the_distance_is_that_of_the_paper(
 
 @pytest.mark.parametrize(("theme", "sight"), list(product(("light", "dark"), SEEN)))
 def test_any_two_series_are_told_apart(theme: str, sight: str) -> None:
-    colours = [themes()[theme][f"series-{place}"] for place in range(charts.COLOURS + 1)]
+    colours = [themes()[theme][f"series-{place}"] for place in range(COLOURS + 1)]
     seen = [lab(colour, SEEN[sight]) for colour in colours]
-    for one, other in combinations(range(charts.COLOURS + 1), 2):
+    for one, other in combinations(range(COLOURS + 1), 2):
         least = AGAINST_MUTED if one == 0 else FIRST_APART if other <= 4 else APART
         assert ciede2000(seen[one], seen[other]) >= least, (one, other)
 
@@ -105,31 +105,31 @@ def test_any_two_series_are_told_apart(theme: str, sight: str) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_line_stands_out_from_what_is_behind_it(theme: str) -> None:
     colours = themes()[theme]
-    for place, ground in product(range(charts.COLOURS + 1), ("card", "page")):
+    for place, ground in product(range(COLOURS + 1), ("card", "page")):
         assert contrast(colours[f"series-{place}"], colours[ground]) >= 3, (place, ground)
 
 
 def test_drawings_by_matplotlib_have_the_colours_of_daylight() -> None:
-    assert list(palette()) == [themes()["light"][f"series-{place}"] for place in range(charts.COLOURS + 1)]
+    assert list(palette()) == [themes()["light"][f"series-{place}"] for place in range(COLOURS + 1)]
     assert all(contrast(colour, "#ffffff") >= 3 for colour in palette())
 
 
 def test_every_colour_has_a_marker_of_its_own() -> None:
-    outlines = [re.sub(r'd="M[-\d.]+ [-\d.]+', "", charts.marker(place, 50, 50)) for place in range(charts.COLOURS + 1)]
-    assert len(set(outlines)) == len(set(MARKERS)) == len(MARKERS) == charts.COLOURS + 1
+    outlines = [re.sub(r'd="M[-\d.]+ [-\d.]+', "", marker(place, 50, 50)) for place in range(COLOURS + 1)]
+    assert len(set(outlines)) == len(set(MARKERS)) == len(MARKERS) == COLOURS + 1
 
 
-@pytest.mark.parametrize("rounds", [charts.MARKED, charts.MARKED + 1, 1000])
+@pytest.mark.parametrize("rounds", [MARKED, MARKED + 1, 1000])
 def test_long_lines_have_markers_too_at_points_of_their_own(rounds: int) -> None:
-    lines = [Series(str(colour), [(n, 1.0) for n in range(rounds)], colour) for colour in range(charts.COLOURS + 1)]
-    root = ElementTree.fromstring(charts.line_chart(lines, title="t", y_label="y"))
+    lines = [Series(str(colour), [(n, 1.0) for n in range(rounds)], colour) for colour in range(COLOURS + 1)]
+    root = ElementTree.fromstring(line_chart(lines, title="t", y_label="y"))
     marks = {group.get("class"): group.findall("*[@class='dot']") for group in root.findall("g")}
     assert marks.pop("s0") == []
-    for colour in range(1, charts.COLOURS + 1):
+    for colour in range(1, COLOURS + 1):
         found = marks[f"s{colour}"]
-        assert len(found) == rounds if rounds <= charts.MARKED else 5 <= len(found) <= charts.MARKS
+        assert len(found) == rounds if rounds <= MARKED else 5 <= len(found) <= MARKS
         start, every = marks_of(colour, rounds)["markevery"]
         assert len(range(start, rounds, every)) == len(found)  # the same in drawings by matplotlib
     if rounds == 1000:
-        firsts = [marks_of(colour, rounds)["markevery"][0] for colour in range(1, charts.COLOURS + 1)]
-        assert len(set(firsts)) == charts.COLOURS
+        firsts = [marks_of(colour, rounds)["markevery"][0] for colour in range(1, COLOURS + 1)]
+        assert len(set(firsts)) == COLOURS

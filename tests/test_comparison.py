@@ -227,6 +227,7 @@ DAMAGED = {
     "run.json": ('{"status": "fin', "run.json is damaged: Unterminated string"),
     "config.yaml": ("data: [unclosed", "config.yaml is not valid YAML"),
     "summary.json": ("{}", "summary.json is damaged: it holds no results of a run"),
+    "metrics.jsonl": ('{"round": 1, "sil', "metrics.jsonl is damaged: its line 1 is no row"),
     "checkpoint/server-000002.safetensors": ("cut", "server-000002.safetensors is damaged: "),
     "checkpoint/silos-000002.safetensors": ("", "silos-000002.safetensors is damaged: "),
 }
@@ -335,6 +336,10 @@ def points(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
+def signed(value: float) -> str:
+    return f"{value:+.1f}".replace("-", "−")
+
+
 def check_numbers(content: dict[str, Any], shown: str) -> None:
     """Every number of the page against those of comparison.json."""
     check_well_formed(shown)
@@ -349,7 +354,8 @@ def check_numbers(content: dict[str, Any], shown: str) -> None:
             spread = f" ± {points(found['std'])}" if found["std"] is not None else ""
             beside = f" mean {points(row['at_home']['mean'])}" if key == "fairness" else ""
             beside += f" domains ± {points(found['std_domains'])}" if found["std_domains"] is not None else ""
-            beside += " ≈ chance" if found["at_chance"] else ""
+            some = "" if found["at_chance"] == row["cells"] else f" in {found['at_chance']} of {row['cells']} runs"
+            beside += f" ≈ chance{some}" if found["at_chance"] else ""
             assert mean_ == (points(found["mean"]) + spread + beside if found["mean"] is not None else "–")
             assert (difference == "") == (found["difference"] is None)
             if difference:
@@ -360,7 +366,12 @@ def check_numbers(content: dict[str, Any], shown: str) -> None:
         even = cell["summary"]["fairness"]["global"]
         held_out = [] if cell["held_out"] == "-" else [cell["held_out"]]
         assert line[0] == ", ".join([cell["method"], *held_out, f"seed {cell['seed']}"])
-        assert line[5:7] == [f"{100 * even['mean']:.2f}", f"{100 * even['std_domains']:.2f}"]
+        silos = [silo["domain"] for silo in cell["summary"]["silos"] if not silo["unseen"]]
+        numbers = [f"{100 * even['mean']:.2f}", f"{100 * even['std_domains']:.2f}"]
+        if len(set(silos)) == len(silos):  # then they are the mean over silos and the spread around it
+            assert (line[4:2:-1], len(line)) == (numbers, 6)
+        else:
+            assert line[5:7] == numbers
     if content.get("grid"):
         check_heat(content, part(shown, "grid"))
 
@@ -385,6 +396,7 @@ def test_the_page_names_models_links_runs_and_repeats_their_notes(tmp_path: Path
         inside = tmp_path / cell["folder"]
         inside.mkdir(parents=True)
         (inside / "run.json").write_text(json.dumps({"status": "finished", "method": cell["method"]}))
+        (inside / "config.yaml").write_text(f"method: {cell['method']}\n")
         rounds = [{"round": 1, "notes": ["<b>warm-up</b> over"]}, {"round": 2, "notes": ["<b>warm-up</b> over"]}]
         (inside / "rounds.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rounds))
     (tmp_path / "comparison.json").write_text(json.dumps(content))
@@ -465,8 +477,12 @@ def test_both_spreads_stand_in_the_tables_of_domains_and_of_silos() -> None:
         assert line[2] == f"{points(mean(values))} ± {points(abs(values[0] - values[1]) / 2**0.5)}"
     found = row["variance_silos"]
     numbers = [f"{1e4 * found[name]:.1f}" for name in ("mean", "std", "std_domains")]
-    assert rows_of(part(shown, "spread"), 0)[1][4] == "{} ± {} domains ± {}".format(*numbers)
+    assert rows_of(part(shown, "spread"), 0)[1][5] == "{} ± {} domains ± {}".format(*numbers)
     assert "± sample standard deviation over 2 seeds" in words(part(shown, "spread"))
+    found, gain = row["at_home"], [line[2] for line in rows_of(part(shown, "spread"), 0)]
+    assert gain == ["", f"{signed(100 * found['difference'])} ± {points(found['margin'])}"]
+    heads = re.findall(r"<th\b[^>]*>(.*?)</th>", part(shown, "spread").partition("<tbody>")[0])
+    assert heads[:3] == ["method", "mean", "minus fedavg ± 95\u00a0%"]
     single = page(fabricated(("fedavg", "faa"), domains=("a", "b")))
     assert "one seed, so that there is no ±" in words(part(single, "held-out"))
 
@@ -484,6 +500,20 @@ def test_the_page_marks_what_is_of_own_models() -> None:
     assert by_domain == [["fedavg", "ditto"], ["fedavg", "ditto"], ["fedavg", "ditto (own models)"]]
     marks = ["fairness of own models" in line[-1] for line in rows_of(part(shown, "runs"), 0)]
     assert marks == [cell["method"] == "ditto" for cell in content["cells"]]
+
+
+@pytest.mark.parametrize(("change", "apart"), [({}, False), ({"domain": "a"}, True), ({"about": "personal"}, True)])
+def test_every_run_repeats_no_column_where_each_silo_is_a_domain(change: dict[str, str], apart: bool) -> None:
+    content = fabricated(("fedavg", "faa"), seeds=(0, 1))
+    summary_ = content["cells"][1]["summary"]
+    if "domain" in change:
+        summary_["silos"][1] |= change
+    summary_ |= {key: value for key, value in change.items() if key == "about"}
+    runs = part(page(content), "runs")
+    heads = re.findall(r"<th\b[^>]*>(.*?)</th>", runs.partition("<tbody>")[0])
+    assert heads[1:-1] == ["generalisation", "personalisation", "fairness", "mean over silos", *["Avg", "Std"] * apart]
+    assert ("Avg and Std:" in words(runs)) == apart
+    assert {len(line) for line in rows_of(runs, 0)} == {len(heads)}
 
 
 GRID = Grid(("fedavg", "fedprox", "scaffold"), ("", "afl", "fedheal"))

@@ -29,6 +29,7 @@ def write(folder: Path) -> None:
         dropped = [DROPPED] if cell["folder"] == "faa/seed1" else []
         status = {"status": "finished", "method": cell["method"], "notes": [MISSING, *dropped]}
         (inside / "run.json").write_text(json.dumps(status))
+        (inside / "config.yaml").write_text(f"method: {cell['method']}\n")
         rounds = [{"round": 1, "notes": [MISSING]}, {"round": 2, "notes": [LATE] if cell["seed"] else None}]
         (inside / "rounds.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rounds))
     (folder / "comparison.json").write_text(json.dumps(content))

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from fairsilo.advice.verdict import GOALS
 from fairsilo.cli import app, completing
-from fairsilo.config import all_settings
+from fairsilo.config import all_settings, experiment, known_keys
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.plugins import registered
+from fairsilo.report.figures.registry import FIGURES
 from fairsilo.reproduction.tables import tables
 from fairsilo.runs.estimator import WHICH
 from fairsilo.runs.export_formats import FORMATS
@@ -73,7 +74,7 @@ def test_the_answer_does_not_wait_for_torch(words: tuple[str, ...], offered: lis
     [
         (("compare", "fedpro"), ["fedprox", "fedproc", "fedproto", "fedprox-ft"]),
         (("compare", "fedavg", "fedhe"), ["fedheal"]),
-        (("compare", "--seeds", "0,1", "fedavg", "q"), ["q-ffl", "quorum="]),
+        (("compare", "--seeds", "0,1", "fedavg", "q"), ["q-ffl", "quorum=", "quorum=0.5"]),
         (("tune", "ditt"), ["ditto"]),
         (("methods", "ditt"), ["ditto"]),
         (("check", "ditt"), ["ditto"]),
@@ -85,9 +86,11 @@ def test_the_answer_does_not_wait_for_torch(words: tuple[str, ...], offered: lis
         (("run", "baseline", "=", "fedhe"), ["fedheal"]),
         (("run", "rounds", "=", "fedhe"), []),
         # settings, by both of their names
-        (("run", "train.ro"), ["train.rounds="]),
+        (("run", "train.ro"), ["train.rounds=", "train.rounds=6"]),
         (("run", "rounds", "=", "3", "ro"), ["rounds=", "root="]),
-        (("compare", "fedavg", "train.opt"), ["train.optimizer="]),
+        (("compare", "fedavg", "train.opt"), ["train.optimizer=", "train.optimizer=sgd"]),
+        (("run", "bal"), ["balance=", "balance=false"]),
+        (("run", "data.fol"), ["data.folder=", "data.folder=none"]),
         (("advise", "data.fit", "=", "s"), ["squeeze"]),
         (("tune", "fedavg", "balance", "=", "t"), ["true"]),
         (("compare", "fedavg", "optimizer", "=", "a"), ["adam", "adamw"]),
@@ -124,6 +127,22 @@ def test_values_are_offered(words: tuple[str, ...], offered: list[str]) -> None:
     assert sorted(asked(**in_bash(*words))) == sorted(offered)
 
 
+@pytest.mark.parametrize("key", list(known_keys()))
+def test_no_key_is_the_only_way_on_since_shells_would_put_a_space_behind_it(key: str) -> None:
+    found = asked(**in_bash("run", key))
+    assert f"{key}=" in found
+    assert len(found) > 1
+
+
+def test_a_default_is_offered_as_it_is_typed() -> None:
+    keys = {one["name"] for one in all_settings()} - {"method", "baseline"}  # of which each changes what the other is
+    found = {key: asked(**in_bash("run", key)) for key in keys}
+    given = [both[1] for both in found.values() if len(both) == 2 and both[1].startswith(both[0])]
+    assert len(given) > 0.8 * len(keys)
+    for text in given:
+        assert experiment({}, [text]) == experiment()
+
+
 def test_a_bare_tab_names_the_settings_of_a_run_and_the_methods_of_a_comparison() -> None:
     assert asked(**in_bash("run", "")) == [f"{one['name']}=" for one in all_settings()]
     assert asked(**in_bash("compare", "")) == completing.methods()
@@ -146,6 +165,7 @@ def test_run_folders_are_offered_as_wholes(tmp_path: Path, monkeypatch: pytest.M
 
 def test_words_that_are_repeated_here_are_those_that_commands_know() -> None:
     assert completing.formats() == list(FORMATS)
+    assert completing.figures() == [*FIGURES, "all", "list"]
     assert completing.goals() == ["all", *GOALS]
     assert completing.kinds() == list(KINDS)
     assert completing.which() == list(WHICH)
@@ -164,7 +184,7 @@ def test_a_shell_that_does_not_break_words_gets_them_whole() -> None:
         ("fairsilo run rounds=3 method=fedhe", ["method=fedheal"]),
         ("fairsilo compare fedavg model=une", ["model=unet"]),
         ("fairsilo run train.optimizer=adamw data.fit=c", ["data.fit=crop"]),
-        ("fairsilo run rounds=3 train.roun", ["train.rounds="]),
+        ("fairsilo run rounds=3 train.roun", ["train.rounds=", "train.rounds=6"]),
     ):
         assert asked(**fish, _TYPER_COMPLETE_ARGS=line) == offered
 

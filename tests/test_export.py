@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import os
 import re
 import runpy
 import subprocess
 import sys
+import zipfile
 from contextlib import chdir, redirect_stdout
 from importlib import import_module
 from io import StringIO
@@ -31,6 +33,7 @@ from fairsilo.runs import export_formats, exporting
 from fairsilo.runs.exported import read_description, read_exported, taken_apart
 from fairsilo.runs.exporting import difference, replacing_folder
 from fairsilo.runs.model_card import shortened
+from fairsilo.runs.packing import pack
 from other_tasks import GROUNDS
 from tiny_backbones import write_clip
 
@@ -114,6 +117,23 @@ def test_a_file_answers_as_the_run_does_and_its_card_says_how_to_load_it(
     assert told(found.folder, *HERE, str(run)) == []
     first = trained.predict(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))[0, 0].item()
     assert re.search(rf"\[\[{first:.3f}", printed(found.folder).replace(" ", ""))
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_files_are_readable_by_whom_the_umask_lets(umask: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        run = ran(tmp_path / "run", evaluate={"keep_local": True})
+        for form in FORMATS:
+            fairsilo.load(run).export(form)
+        pack(run, tmp_path / "run.zip")
+    finally:
+        os.umask(before)
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.suffix for path in written} >= {".safetensors", ".onnx", ".pt2", ".html", ".json", ".zip"}
+    with zipfile.ZipFile(tmp_path / "run.zip") as archive:
+        inside = {one.external_attr >> 16 & 0o777 for one in archive.infolist()}
+    assert {path.stat().st_mode & 0o777 for path in written} | inside == {0o666 & ~umask}
 
 
 def test_silos_have_their_own_models(run: Path, images: Tensor, tmp_path: Path) -> None:

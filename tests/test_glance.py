@@ -21,10 +21,11 @@ from fairsilo.analysis.paired import (
     paired_cells,
     together,
 )
-from fairsilo.report import charts
 from fairsilo.report.comparison_page import page
 from fairsilo.report.forest import Effect, forest_chart, sure_key
 from fairsilo.report.glance import glance, sentence, surely, trades
+from fairsilo.report.scatters import scatter_chart
+from fairsilo.report.series import Series, emphasised, legend, marker
 from fairsilo.report.units import shown_in
 from test_comparison import fabricated
 
@@ -260,19 +261,19 @@ def test_dots_of_a_comparison_are_full_where_it_is_sure_and_the_key_stands_below
 
 
 def test_points_have_no_line_in_their_key() -> None:
-    series = charts.emphasised({f"m{n}": [(float(n), float(n))] for n in range(12)})
-    points, lines = charts.legend(series, points=True), charts.legend(series)
+    series = emphasised({f"m{n}": [(float(n), float(n))] for n in range(12)})
+    points, lines = legend(series, points=True), legend(series)
     assert 'class="line' not in points
     assert points.count('class="dot"') == 7
     assert "6 others in between" in points
-    triangle = charts.marker(0, 13, 6)
+    triangle = marker(0, 13, 6)
     assert triangle in points.rpartition("<li")[2]
     assert 'class="line' in lines.rpartition("<li")[2]
 
 
 def test_points_without_a_name_in_the_key_have_no_cross() -> None:
-    series = [charts.Series("a", [(1.0, 2.0)], 1), charts.Series("b", [(2.0, 3.0)], 0)]
-    chart = charts.scatter_chart(series, title="t", x_label="x", y_label="y", reach={"a": (9.0, 1.0), "b": (90.0, 1.0)})
+    series = [Series("a", [(1.0, 2.0)], 1), Series("b", [(2.0, 3.0)], 0)]
+    chart = scatter_chart(series, title="t", x_label="x", y_label="y", reach={"a": (9.0, 1.0), "b": (90.0, 1.0)})
     root = ElementTree.fromstring(chart)
     assert [group.get("class") for group in root.findall("g") if "reach" in str(ElementTree.tostring(group))] == ["s1"]
     ticks = [float(one.text.replace("−", "-")) for one in root.findall("text[@class='tick']") if one.text]
@@ -305,6 +306,19 @@ def test_trades_are_paired_differences_with_their_intervals() -> None:
         single = trades(comparison(cells({"a": (0.2,)}), "new"))[0]
     assert 'class="reach"' not in single
     assert "One seed, so that nothing shows the spread." in single
+    with shown_in("accuracy"):
+        alike = trades(comparison(cells({"a": (0.2, 0.2)}), "new"))[0]
+    assert 'class="reach"' not in alike
+    assert "No difference varies from seed to seed, so that nothing shows the spread." in alike
+    assert "What is sure, the forest plots show." in outside
+    assert "forest plots" not in alike
+
+
+def test_where_no_runs_can_be_paired_the_page_says_so() -> None:
+    with shown_in("accuracy"):
+        opening = glance(comparison([one for one in cells(NOISE) if one["method"] == "new"], "new"))
+    assert "Nothing to compare: no method has a result where fedavg has one, by domain and seed." in opening
+    assert "In words" not in opening
 
 
 def test_a_method_without_a_comparable_spread_is_named_below_the_picture() -> None:

@@ -82,6 +82,17 @@ COMMANDS = [
     (2, "compare", "fedavg", "nonsense"),
     (2, "tune", "nonsense"),
     (2, "advise", "nonsense"),
+    (2, "methods", "nonsense"),
+    (2, "methods", "fedavg | nonsense"),
+    (2, "resume", place),
+    (2, "figure", "nonsense", run),
+    (2, "figure", "t-sne", place),
+    (2, "figure", "all", place),
+    (2, "export", run, "--to", "nonsense"),
+    (2, "export", place, "--to", "onnx"),
+    (2, "predict", place, place),
+    (2, "evaluate", place, "--data", place),
+    (2, "personalise", place, "--data", place),
 ]
 for code, *words in COMMANDS:
     sys.argv = ["fairsilo", *words]

@@ -19,7 +19,7 @@ from fairsilo.methods.pieces import references
 from fairsilo.models.backbones import Backbone, ClipNetwork, similarities
 from fairsilo.models.own_encoders import ImageTextNetwork
 from fairsilo.models.registry import build
-from fairsilo.runs.setup import read_experiment
+from fairsilo.runs.opened import read_experiment
 from tiny_backbones import enlarged
 
 WIDTH = 12

@@ -28,7 +28,7 @@ from fairsilo.methods.others import all_entries, entry_of
 from fairsilo.methods.parts.proximal import Proximal
 from fairsilo.methods.text import method
 from fairsilo.models.registry import build
-from fairsilo.runs.setup import read_experiment
+from fairsilo.runs.opened import read_experiment
 from fairsilo.tasks.classify import Classify
 from fairsilo.tasks.registry import task_of
 

@@ -10,16 +10,19 @@ from urllib.parse import unquote
 import pytest
 
 from fairsilo.data.federation import Federation
-from fairsilo.report import charts, sections
+from fairsilo.report import sections
+from fairsilo.report.bars import Bar, bar_chart
 from fairsilo.report.blocks import figure, image
-from fairsilo.report.charts import Bar, Series, bar_chart, line_chart, scatter_chart
 from fairsilo.report.comparison_page import page as comparison_page
 from fairsilo.report.contested import write_contest
 from fairsilo.report.crossed_page import write_crossed
 from fairsilo.report.downloads import csv_link
 from fairsilo.report.forest import Effect, forest_chart
+from fairsilo.report.lines import line_chart
 from fairsilo.report.page import read_run
 from fairsilo.report.reproduced_page import write_reproduced
+from fairsilo.report.scatters import scatter_chart
+from fairsilo.report.series import Series
 from fairsilo.reproduction.contest import Contest
 from fairsilo.reproduction.crossing import Crossing
 from fairsilo.reproduction.standing import Standing
@@ -34,7 +37,7 @@ from test_tuning import early, tuned
 
 __all__ = ["early", "folder"]
 
-REPORT = Path(charts.__file__).parent
+REPORT = Path(sections.__file__).parent
 Rows = list[dict[str, str]]
 
 
@@ -139,7 +142,7 @@ def test_nobody_draws_a_figure_by_hand() -> None:
         "report/page.py",  # makes a figure of `blocks` wide
     }
     assert {name for name, text in sources.items() if re.search(r'<svg [^>]*role="img"', text)} == {
-        "report/charts.py",
+        "report/axes.py",
         "report/figures/drawing.py",  # files of `fairsilo figure`, which writes their CSV
     }
 

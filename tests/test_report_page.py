@@ -25,9 +25,13 @@ from fairsilo.engine.loop import Loop
 from fairsilo.engine.sequential import Sequential
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.text import method
-from fairsilo.report import charts, page, sections
-from fairsilo.report.charts import Bar, Series
+from fairsilo.report import page, sections
+from fairsilo.report.axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, decades, nice_ticks, spans_decades
+from fairsilo.report.bars import Bar, bar_chart
+from fairsilo.report.lines import line_chart
 from fairsilo.report.page import read_run, write_report
+from fairsilo.report.series import COLOURS, Point, Series, emphasised
+from fairsilo.report.texts import duration, percent, plain, shorten, signed, size
 from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.saved import SavedRun
 from fairsilo.tasks.classify import Classify
@@ -225,7 +229,7 @@ def test_weights_are_shown_of_both_and_a_slow_start_is_no_usual_round(tmp_path: 
     for number, record in enumerate(rounds):
         record["seconds"] = 50.0 if number == 0 else 2.0
     (folder / "rounds.jsonl").write_text("".join(json.dumps(record) + "\n" for record in rounds))
-    assert f"A round took {charts.duration(2.0)} (median)" in read(folder)
+    assert f"A round took {duration(2.0)} (median)" in read(folder)
 
 
 @pytest.mark.parametrize(("place", "word"), [(0, "less even"), (2, "more even")])
@@ -328,7 +332,7 @@ def test_style_sheet_has_readable_colours_in_both_themes() -> None:
     for theme in (light, dark):
         colour = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", theme))
         for ground in ("card", "page"):
-            for name in [f"series-{n}" for n in range(1, charts.COLOURS + 1)]:
+            for name in [f"series-{n}" for n in range(1, COLOURS + 1)]:
                 assert contrast(colour[name], colour[ground]) >= 3, (name, ground)
             for name in ("ink", "muted", "good", "bad"):
                 assert contrast(colour[name], colour[ground]) >= 4.5, (name, ground)
@@ -496,8 +500,8 @@ def test_the_rows_of_a_real_run(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("log", [False, True])
-def test_line_chart_of_anything(points: list[charts.Point], log: bool) -> None:
-    drawing = charts.line_chart([Series("a", points), Series("b", points, 0)], title="t", y_label="y", log=log)
+def test_line_chart_of_anything(points: list[Point], log: bool) -> None:
+    drawing = line_chart([Series("a", points), Series("b", points, 0)], title="t", y_label="y", log=log)
     root = ElementTree.fromstring(drawing)
     usable = [y for _, y in points if y is not None and math.isfinite(y) and (y > 0 or not log)]
     assert len(root.findall("rect")) == len(usable)  # one place to point at per value
@@ -505,8 +509,8 @@ def test_line_chart_of_anything(points: list[charts.Point], log: bool) -> None:
     for path in root.iter("path"):
         if path.get("class") == "line":
             for x, y in places_of(path.get("d", "")):
-                assert charts.LEFT <= x <= charts.WIDTH - charts.RIGHT
-                assert charts.TOP <= y <= charts.HEIGHT - charts.BOTTOM
+                assert LEFT <= x <= WIDTH - RIGHT
+                assert TOP <= y <= HEIGHT - BOTTOM
 
 
 def places_of(path: str) -> list[tuple[float, float]]:
@@ -519,8 +523,8 @@ def places_of(path: str) -> list[tuple[float, float]]:
 
 
 def test_steps_along_a_line_end_where_its_points_are() -> None:
-    points: list[charts.Point] = [(n, math.sin(n) * 1.7) for n in range(1, 38)]
-    root = ElementTree.fromstring(charts.line_chart([Series("a", points)], title="t", y_label="y"))
+    points: list[Point] = [(n, math.sin(n) * 1.7) for n in range(1, 38)]
+    root = ElementTree.fromstring(line_chart([Series("a", points)], title="t", y_label="y"))
     line = next(path for path in root.iter("path") if path.get("class") == "line")
     dots = [(float(dot.get("cx", "")), float(dot.get("cy", ""))) for dot in root.iter("circle")]
     assert len(dots) == len(points)
@@ -528,52 +532,61 @@ def test_steps_along_a_line_end_where_its_points_are() -> None:
 
 
 def test_a_line_is_interrupted_where_a_value_is_missing() -> None:
-    drawing = charts.line_chart([Series("a", [(1, 1.0), (2, None), (3, 2.0), (4, 3.0)])], title="t", y_label="y")
+    drawing = line_chart([Series("a", [(1, 1.0), (2, None), (3, 2.0), (4, 3.0)])], title="t", y_label="y")
     path = next(p for p in ElementTree.fromstring(drawing).iter("path") if p.get("class") == "line")
     assert re.sub(r"[^Ml]", "", path.get("d", "")) == "MMl"
 
 
 def test_line_chart_places_points_to_scale() -> None:
-    drawing = charts.line_chart([Series("a", [(1, 0.0), (2, 50.0), (3, 100.0)])], title="t", y_label="y")
+    drawing = line_chart([Series("a", [(1, 0.0), (2, 50.0), (3, 100.0)])], title="t", y_label="y")
     heights = [float(c.get("cy", "")) for c in ElementTree.fromstring(drawing).iter("circle")]
-    assert heights == [charts.HEIGHT - charts.BOTTOM, (charts.HEIGHT - charts.BOTTOM + charts.TOP) / 2, charts.TOP]
+    assert heights == [HEIGHT - BOTTOM, (HEIGHT - BOTTOM + TOP) / 2, TOP]
 
 
 def test_bar_chart_has_lengths_to_scale_and_skips_none() -> None:
     groups = [("x", [Bar("m", 50.0), Bar("b", 100.0, 2)]), ("y", [Bar("m", None), Bar("b", math.nan)])]
-    drawing = charts.bar_chart(groups, title="t", x_label="x", high=100.0, band=(40, 120), means=[Bar("mean", 50.0)])
+    drawing = bar_chart(groups, title="t", x_label="x", high=100.0, band=(40, 120), means=[Bar("mean", 50.0)])
     root = ElementTree.fromstring(drawing)
     half, whole = (float(r.get("width", "")) for r in root.iter("rect") if r.get("class") == "bar")
     assert half == pytest.approx(whole / 2)
-    assert "nothing was recorded" in charts.bar_chart([("x", [Bar("m", None)])], title="t", x_label="x")
-    ElementTree.fromstring(charts.bar_chart([("x", [Bar("m", 0.0)])], title="t", x_label="x", form=charts.size))
+    assert "nothing was recorded" in bar_chart([("x", [Bar("m", None)])], title="t", x_label="x")
+    ElementTree.fromstring(bar_chart([("x", [Bar("m", 0.0)])], title="t", x_label="x", form=size))
+
+
+def test_there_is_room_for_the_numbers_beside_an_axis() -> None:
+    for low, high in ((0.0, 0.0003), (-0.0005, 0.000125), (-0.005, 0.00125), (0.0, 1e-7), (-3e4, 2e5)):
+        drawn = line_chart([Series("a", [(1, low), (2, high)], 1)], title="t", y_label="variance")
+        numbers = re.findall(r'class="tick"[^>]*text-anchor="end">([^<]*)</text>', drawn)
+        assert len(numbers) > 2
+        assert all(len(one) * 6.2 <= LEFT - 6 for one in numbers), numbers
+        assert sorted(float(one.replace("−", "-")) for one in numbers) == pytest.approx(nice_ticks(low, high))
 
 
 def test_ticks_are_round_and_enclose() -> None:
-    assert charts.nice_ticks(0.13, 0.87) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
-    assert charts.nice_ticks(1, 3, whole=True) == [1, 2, 3]
-    constant = charts.nice_ticks(5, 5)
+    assert nice_ticks(0.13, 0.87) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
+    assert nice_ticks(1, 3, whole=True) == [1, 2, 3]
+    constant = nice_ticks(5, 5)
     assert constant[0] < 5 < constant[-1]
-    assert charts.decades(0.003, 20) == pytest.approx([1e-3, 1e-2, 0.1, 1, 10, 100])
-    assert not charts.spans_decades([1.0, 100.0])
-    assert charts.spans_decades([1.0, None, 0.0, 101.0])
+    assert decades(0.003, 20) == pytest.approx([1e-3, 1e-2, 0.1, 1, 10, 100])
+    assert not spans_decades([1.0, 100.0])
+    assert spans_decades([1.0, None, 0.0, 101.0])
 
 
 def test_numbers_as_text() -> None:
-    assert charts.percent(87.44) == "87.4\u00a0%"
-    assert charts.percent(None) == "–"
-    assert charts.plain(-0.5) == "−0.500"
-    assert charts.signed("-0.0") == "0.0"
-    assert [charts.size(v) for v in (0, 999, 1000, 2.88e6)] == ["0\u00a0B", "999\u00a0B", "1\u00a0kB", "2.88\u00a0MB"]
-    assert [charts.duration(v) for v in (0.0334, 2.5, 3725)] == ["33\u00a0ms", "2.5\u00a0s", "1\u00a0h 2\u00a0min"]
-    assert charts.shorten("hospital-of-saint-12", 11) == "hospita…-12"
+    assert percent(87.44) == "87.4\u00a0%"
+    assert percent(None) == "–"
+    assert plain(-0.5) == "−0.500"
+    assert signed("-0.0") == "0.0"
+    assert [size(v) for v in (0, 999, 1000, 2.88e6)] == ["0\u00a0B", "999\u00a0B", "1\u00a0kB", "2.88\u00a0MB"]
+    assert [duration(v) for v in (0.0334, 2.5, 3725)] == ["33\u00a0ms", "2.5\u00a0s", "1\u00a0h 2\u00a0min"]
+    assert shorten("hospital-of-saint-12", 11) == "hospita…-12"
     assert page.ranges([3]) == "round 3"
     assert page.ranges([1, 2, 3, 7]) == "rounds 1 to 3, 7"
 
 
 def test_many_lines_keep_colour_for_the_ends_only() -> None:
     lines = {f"s{n:02d}": [(1, float(n))] for n in range(20)}
-    series = charts.emphasised(lines)
+    series = emphasised(lines)
     assert {line.name for line in series if line.colour} == {"s00", "s01", "s02", "s17", "s18", "s19"}
-    assert [line.colour for line in charts.emphasised(lines, like=series)] == [line.colour for line in series]
-    assert all(line.colour for line in charts.emphasised({name: lines[name] for name in list(lines)[:8]}))
+    assert [line.colour for line in emphasised(lines, like=series)] == [line.colour for line in series]
+    assert all(line.colour for line in emphasised({name: lines[name] for name in list(lines)[:8]}))

@@ -304,13 +304,32 @@ def test_of_a_table_from_before_the_ledger_its_notes_are_shown(folder: Path) -> 
         return found.output
 
     (folder / "some" / "old.yaml").write_text(TABLE.replace("seeds: [0]", "seeds: [5]") + "  earlier: true\n")
-    (folder / "some" / "old.md").write_text("FedProx is better [by far].\n\n| a | b |\n|---|---|\n")
-    assert "FedProx is better [by far].\n\n| a | b |\n|---|---|\n" in shown()
+    notes = "FedProx is\nbetter [by far].\n\n| a | b |\n|---|---|\n| x \\| y | [1] |\n"
+    (folder / "some" / "old.md").write_text(f"{notes}\n- **One** thing,\n  and more.\n- Another.\n")
+    lines = shown().splitlines()
+    begin = lines.index("FedProx is better [by far].")
+    end = lines.index("- One thing, and more.")
+    assert lines[begin - 1] == lines[end - 1] == lines[end + 2] == ""
+    assert lines[end + 1] == "- Another."
+    cells = [re.split("[│┃]", line)[1:3] for line in lines[begin:end] if re.match("[│┃]", line)]
+    assert [[cell.strip() for cell in some] for some in cells] == [["a", "b"], ["x | y", "[1]"]]
     assert "run before the ledger" in shown()
     assert "not run" not in shown()
     ledger.append("some/old", [record("fedavg", 5, 0.5)])
     assert "before the ledger" not in shown()
     assert "1 of 1" in shown()
+
+
+@pytest.mark.parametrize("table", [table.name for table in tables.tables() if table.earlier])
+def test_notes_read_well_in_a_terminal_of_80_columns(table: str) -> None:
+    """Nothing but what is to be copied is wider, no word is cut, and items are indented."""
+    asked = ["reproduce", table, "--show"]
+    env = {"COLUMNS": "80", "FORCE_COLOR": "1", "TERM": "dumb"}
+    found = CliRunner().invoke(app, asked, env=env, catch_exceptions=False)
+    assert found.exit_code == 0
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", found.output).splitlines()
+    assert [line for line in lines if len(line) > 80 and "`" not in line and "fairsilo " not in line] == []
+    assert not any(line.startswith("|") or "**" in line or "…" in line for line in lines)
 
 
 def test_a_file_is_read_once_for_the_list_of_all_tables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

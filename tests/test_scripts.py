@@ -18,7 +18,7 @@ from fairsilo.data.federation import Federation
 from fairsilo.engine.events import Event
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.lock import locked
-from fairsilo.runs.setup import read_experiment
+from fairsilo.runs.opened import read_experiment
 
 TESTS = Path(__file__).parent
 SMALL = {"rounds": 2, "epochs": 1, "lr": 0.1, "batch_size": 8}

@@ -97,6 +97,18 @@ def test_answers_survive_a_restart_of_the_silo(tmp_path: Path) -> None:
     assert counted(store) == 1
 
 
+def test_what_a_silo_keeps_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
+    """It may hold keys."""
+    store = SiloStore(tmp_path)
+    step(store, request())
+    answers = list(tmp_path.glob("answer-*"))
+    assert answers
+    assert {path.stat().st_mode & 0o777 for path in answers} == {0o600}
+    store.commit(1, LAYOUT)
+    (kept,) = tmp_path.glob("round-*")
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
 def test_rounds_that_will_be_done_again_are_forgotten(tmp_path: Path) -> None:
     store = SiloStore(tmp_path)
     for number in (1, 2):

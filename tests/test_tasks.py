@@ -269,3 +269,8 @@ def test_worst_and_best_silos_are_those_of_the_direction(higher: bool, worst: fl
 def test_ranks_follow_the_direction() -> None:
     assert Metric("accuracy", "").rank(0.25) == 0.25
     assert Metric("error", "", higher_is_better=False).rank(0.25) == -0.25
+
+
+def test_a_metric_is_said_with_what_it_is_in() -> None:
+    assert Metric("balanced-accuracy", "").said(0.61349) == "balanced accuracy 61.3 %"
+    assert Metric("mean-distance", "", higher_is_better=False, share=False).said(12.34567) == "mean distance 12.35"

@@ -711,7 +711,7 @@ def test_the_command_line_tracks(
 
     for name in ("run", "resume", "compare", "tune"):
         monkeypatch.setattr(f"fairsilo.api.{name}", kept(name))
-    monkeypatch.setattr("fairsilo.runs.setup.read_experiment", lambda *_: fairsilo.config.experiment({}, []))
+    monkeypatch.setattr("fairsilo.cli.running.read_experiment", lambda *_: fairsilo.config.experiment({}, []))
     commands = {
         "run": ["run"],
         "resume": ["resume", str(tmp_path)],

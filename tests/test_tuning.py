@@ -403,7 +403,8 @@ def test_every_method_has_the_same_trials_and_starts_as_it_is(people: Federation
 
 
 def test_the_score_is_the_silos_validation_result(people: Federation, tmp_path: Path) -> None:
-    found = tuned(tmp_path / "t", people, ["fedavg"], trials=1)
+    events: list[Event] = []
+    found = tuned(tmp_path / "t", people, ["fedavg"], trials=1, listener=events.append)
     plain = fairsilo.run(method="fedavg", federation=people, out=tmp_path / "r", **SETTINGS)
     rows = [json.loads(line) for line in (plain.folder / "metrics.jsonl").read_text().splitlines()]
     values = [
@@ -413,7 +414,10 @@ def test_the_score_is_the_silos_validation_result(people: Federation, tmp_path: 
     ]
     assert len(values) == len(people.silos)
     (domain,) = found.found
-    assert found.found[domain]["fedavg"]["score"] == pytest.approx(sum(values) / len(values))
+    score = found.found[domain]["fedavg"]["score"]
+    assert score == pytest.approx(sum(values) / len(values))
+    said = f"fedavg, {domain} held out, trial 1 of 1: accuracy {100 * score:.1f} %"
+    assert said in [event.text for event in events if event.kind == "note"]
 
 
 def shuffled(split: Split) -> Split:

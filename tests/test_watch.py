@@ -27,7 +27,7 @@ from fairsilo import Event, Federation, cli
 from fairsilo.analysis.remaining import seconds_left
 from fairsilo.engine.now import SHARE, Now
 from fairsilo.errors import FairsiloError
-from fairsilo.report.charts import duration, plain, size
+from fairsilo.report.texts import duration, plain, size
 from fairsilo.runs.folder import NOW, PLAN, RunFolder
 from fairsilo.runs.lock import LOCK, in_use, locked
 from fairsilo.watch import places as places_module
@@ -380,7 +380,7 @@ def test_the_runs_of_a_comparison_are_folded(compared: Path, monkeypatch: pytest
         assert folded[0].count('type="checkbox"') == 5
         assert alone.startswith("alone-one finished faa, ")
         assert '<details open data-name="all">' in page  # a handful
-        monkeypatch.setattr("fairsilo.watch.pages.HANDFUL", 4)
+        monkeypatch.setattr("fairsilo.watch.all_runs.HANDFUL", 4)
         assert '<details data-name="all">' in visit("/")[1]
     with serving(compared / "all") as visit:
         page = part(visit("/")[1], "runs", "Runs")
@@ -641,18 +641,25 @@ def test_a_name_that_is_no_text_is_found_and_ticked(runs: Path, tmp_path: Path) 
         assert "against" in visit("/pair?" + "&".join(f"run={quote(one)}" for one in ticks))[1]
 
 
-@pytest.mark.parametrize(
-    ("file", "content"),
-    [
-        ("config.yaml", b"train: 5\n"),
-        ("config.yaml", b"\xff"),
-        ("run.json", b"\xff"),
-        ("rounds.jsonl", b"\xff"),
-        ("summary.json", b'{"generalisation": 1}'),
-        ("summary.json", b'{"generalisation": {"mean": "x"}, "personalisation": {"mean": 1}, "about": "global",'
-         b' "fairness": {"global": {}}}'),
-    ],
-)  # fmt: skip
+ODD = [
+    ("config.yaml", b"train: 5\n"),
+    ("config.yaml", b"\xff"),
+    ("run.json", b"\xff"),
+    ("rounds.jsonl", b"\xff"),
+    ("summary.json", b'{"generalisation": 1}'),
+    ("summary.json", b'{"generalisation": {"mean": "x"}, "personalisation": {"mean": 1}, "about": "global",'
+     b' "fairness": {"global": {}}}'),
+]  # fmt: skip
+
+
+def told(page: str) -> str:
+    """What the banner of a damaged run says."""
+    found = re.findall(r'<p class="banner" role="status"><strong>Run damaged</strong>: (.*?)</p>', page)
+    assert len(found) == 1, page[:500]
+    return html.unescape(found[0])
+
+
+@pytest.mark.parametrize(("file", "content"), ODD)
 def test_one_odd_folder_is_said_to_be_damaged_and_the_others_are_shown(
     runs: Path, tmp_path: Path, file: str, content: bytes, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -666,21 +673,81 @@ def test_one_odd_folder_is_said_to_be_damaged_and_the_others_are_shown(
         assert "finished" in row(page, "good")
         assert "1 finished, 1 damaged" in page
         assert 'href="/run/odd"' in page
-        assert (visit("/run/odd")[0] in (400, 500)) == (file != "summary.json")
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("file", "content"), ODD)
+def test_the_page_of_a_damaged_run_gives_the_reason_of_the_list_and_what_can_be_shown(
+    runs: Path, tmp_path: Path, file: str, content: bytes
+) -> None:
+    folder = shutil.copytree(runs / "faa", tmp_path / "odd")
+    (folder / file).write_bytes(content)
+    with serving(tmp_path) as visit:
+        reason = row(visit("/")[1], "odd").partition("damaged ")[2].partition(" 0 – ")[0]
+        status, page, _ = visit("/run/odd")
+    assert status == 200
+    assert str(folder) in reason
+    assert html.unescape(reason).rstrip(".") in told(page)
+    without = f"What is shown here is drawn without {file}, as if nothing had been written there."
+    assert (without in told(page)) == (file != "summary.json")
+    assert ('<p id="progress"><span class="tag bad">damaged</span>' in page) == (file == "summary.json")
+    assert last_of(part(page, "curves", "Round by round"), "Generalisation: global model, unseen domain")
+    assert ("rounds.jsonl" in told(page)) == ("Time and traffic" not in page)
+    assert ("The silos now" in page) == (file not in ("run.json", "rounds.jsonl"))  # it would be wrong
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "kept"),
+    [
+        ("run.json", b'{"status": "finished", "roster": 5}', "Time and traffic"),
+        ("metrics.jsonl", b"\xff", "Time and traffic"),
+        ("metrics.jsonl", b'{"round": 1, "metric": 1, "loss": 1}\n', "Time and traffic"),
+        ("rounds.jsonl", b'{"round": 1, "exchanges": [5]}\n', "Generalisation gaps"),
+        ("baseline/run.json", b"\xff", "Time and traffic"),
+        ("baseline/metrics.jsonl", b"\xff", "Time and traffic"),
+        ("now.json", b'{"round": 3, "silos": 5}', "Time and traffic"),
+    ],
+)
+def test_the_page_of_a_run_is_no_error_whatever_its_files_hold(
+    runs: Path, tmp_path: Path, file: str, content: bytes, kept: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(runs / "faa", tmp_path / "odd")
+    shutil.copytree(runs / "fedavg", folder / "baseline")
+    doctored(folder, "run.json", status="running")
+    (folder / file).write_bytes(content)
+    with serving(tmp_path) as visit:
+        status, page, _ = visit("/run/odd")
+    assert status == 200
+    assert str(folder) in told(page)
+    assert kept in page
+    assert ("against fedavg" in page) == (not file.startswith("baseline"))
+    assert capfd.readouterr().err == ""
+
+
+def test_of_a_run_whose_files_are_all_damaged_the_reason_is_shown(runs: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(runs / "faa", tmp_path / "a<b>")
+    for name in ("run.json", "config.yaml", "metrics.jsonl", "rounds.jsonl"):
+        (folder / name).write_bytes(b"\xff")
+    with serving(tmp_path) as visit:
+        status, page, _ = visit(f"/run/{quote('a<b>')}")
+    assert status == 200
+    assert "run.json is damaged: it is no text in UTF-8. Nothing else of it can be shown." in told(page)
+    assert "<h1>a&lt;b&gt;</h1>" in page
+    assert "<b>" not in page
 
 
 def test_what_cannot_be_drawn_gets_a_sentence(
     runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copytree(runs / "faa", tmp_path / "run")
+    for name in ("run", "faa"):
+        shutil.copytree(runs / "faa", tmp_path / name)
     doctored(tmp_path / "run", "run.json", roster=5)
 
     def refuse(*arguments: object, **options: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     with serving(tmp_path) as visit:
-        status, said, _ = visit("/run/run")
+        status, said, _ = visit("/pair?run=run&run=faa")
         assert status == 500
         assert said.startswith(
             "this page cannot be drawn, since a file that it is about is damaged or cannot be read ("
@@ -688,6 +755,11 @@ def test_what_cannot_be_drawn_gets_a_sentence(
         monkeypatch.setattr("fairsilo.runs.inventory.kept", refuse)
         (tmp_path / "run" / "run.json").touch()
         assert "damaged" in row(visit("/")[1], "run")
+        monkeypatch.setattr("fairsilo.watch.places.read_run", refuse)
+        monkeypatch.setattr("fairsilo.watch.damaged.read_run", refuse)
+        assert told(visit("/run/run")[1]).endswith(
+            "cannot be read (Permission denied). Nothing else of it can be shown."
+        )
     assert capfd.readouterr().err == ""
 
 
@@ -752,13 +824,13 @@ def test_a_run_that_is_deleted_or_damaged_does_not_take_the_others_along(runs: P
     with serving(tmp_path) as visit:
         assert "interrupted" in row(visit("/")[1], "b")
         assert "damaged" in row(visit("/")[1], "a")
-        status, said, _ = visit("/run/a")
-        assert status == 400
-        assert "run.json is damaged: " in said
+        status, page, _ = visit("/run/a")
+        assert status == 200
+        assert "run.json is damaged: " in told(page)
         assert visit("/run/b")[0] == 200
         for path in sorted((tmp_path / "b").iterdir()):
             path.unlink()
-        assert visit("/run/b")[0] in (400, 404)
+        assert visit("/run/b")[0] == 404
         visit.server.places._due = 0.0
         assert visit("/run/b")[0] == 404
         assert "&gt;b&lt;" not in visit("/")[1]
@@ -804,6 +876,167 @@ def test_a_run_that_is_taken_up_again_no_longer_says_how_it_was_broken_off(runs:
             assert "round 3: train" not in page
             assert "training" not in row(page, "a")
         assert "The lights went out" in visit("/run/one")[1]
+
+
+# ------------------------------------------------------------------------------------------------- before any results
+ENDED = ("Nothing was evaluated yet.", "No silo's own model was", "No silo has validation data", "nothing was recorded")
+
+
+def test_before_the_first_evaluation_a_run_says_when_results_come(
+    people: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairsilo.watch.places.FRESH", 0.0)
+    seen: dict[int, str] = {}
+    with serving(tmp_path) as visit:
+
+        def look(event: Event) -> None:
+            if event.kind == "asked" and event.text == "train":
+                seen[event.round] = visit("/run/run")[1]
+
+        settings = {**SMALL, "rounds": 5, "evaluate": {"every": 2}}
+        fairsilo.run(federation=people, method="fedavg", out=tmp_path / "run", listener=look, **settings)
+        first, second, third = (html.unescape(seen[number]) for number in (1, 2, 3))
+        words = "Results come with the first evaluation, at the end of round 2"
+        assert part(first, "results", "Results") == f"\n<p>{words}.</p>\n"  # nobody knows yet how long a round takes
+        assert "training" in row(first, "a")
+        assert re.search(f"<p>{words}, in about [0-9.]+\\sm?s.</p>", part(second, "results", "Results"))
+        assert last_of(part(second, "curves", "Round by round"), "Training loss, mean over the silos")
+        for page in (first, second):
+            assert [one for one in ENDED if one in page] == []
+        assert 'id="results"' not in third
+        assert "%" in part(third, "curves", "Round by round")
+        assert '<div id="answers">' in third
+
+
+@pytest.mark.parametrize(("rounds", "every", "first"), [(3, 1, 1), (3, 5, 3), (20, 5, 5)])
+def test_the_first_evaluation_is_the_last_round_at_the_latest(
+    runs: Path, tmp_path: Path, rounds: int, every: int, first: int
+) -> None:
+    folder = shutil.copytree(runs / "fedavg", tmp_path / "run")
+    doctored(folder, "run.json", status="running")
+    doctored(folder, "config.yaml", train={"rounds": rounds}, evaluate={"every": every})
+    for name in ("metrics.jsonl", "rounds.jsonl", "summary.json"):
+        (folder / name).unlink()
+    with serving(tmp_path) as visit:
+        with FileLock(folder / LOCK):
+            assert f"at the end of round {first}." in part(visit("/run/run")[1], "results", "Results")
+        said = part(visit("/run/run")[1], "results", "Results")  # its process is gone
+        assert f"The run ended before there were results: its first evaluation is at the end of round {first}." in said
+
+
+# -------------------------------------------------------------------------------------------------- pilots and trials
+@pytest.fixture(scope="module")
+def tried(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `advise` and `tune` leave, and a comparison and a run of somebody's own."""
+    pytest.importorskip("optuna", reason="needs the extra tune")
+    folder, people = tmp_path_factory.mktemp("tried"), tiny.federation()
+    fairsilo.run(federation=people, method="fedavg", rounds=1, out=folder / "own", **SMALL)
+    fairsilo.compare(["fedavg"], federation=people, rounds=1, out=folder / "mine", **SMALL)
+    fairsilo.advise(["fedprox"], federation=people, pilot_rounds=1, seeds=1, out=folder / "advice", **SMALL)
+    fairsilo.tune(["fedavg", "fedprox"], federation=people, trials=2, rounds=1, out=folder / "search", **SMALL)
+    return folder
+
+
+def folds(page: str) -> dict[str, str]:
+    """Name -> the rows that are folded under it."""
+    inside = re.findall(r'<tbody class="folded">.*?</tbody>', page, re.S)
+    return {found.group(1): one for one in inside if (found := re.search(r'data-name="(.*?)"', one))}
+
+
+def test_pilots_and_trials_are_folded_under_one_row_with_what_came_out(tried: Path) -> None:
+    with serving(tried) as visit:
+        page = visit("/")[1]
+        assert row(page, "advice").startswith("advice 8 finished 8 pilots of advise What advise found ")
+        assert row(page, "search").startswith("search 4 finished 4 trials of tune What tune found ")
+        folded = folds(page)
+        assert set(folded) == {"advice", "search", "mine"}
+        assert {name: one.count('type="checkbox"') for name, one in folded.items()} == {
+            "advice": 8,
+            "search": 4,
+            "mine": 1,
+        }
+        assert ["<details open" in folded[name] for name in ("advice", "search", "mine")] == [False, False, True]
+        assert row(page, "fedprox/u-trial1").startswith("fedprox/u-trial1 finished fedprox(mu=")
+        assert [name for name in ("mine", "advice") if f'href="/comparison/{name}' in page] == ["mine"]
+        for name, file in (("advice", "advice.html"), ("search", "tuning.html")):
+            assert f'href="/files/{name}/{file}"' in folded[name]
+            status, found, headers = visit(f"/files/{name}/{file}")
+            assert (status, found) == (200, (tried / name / file).read_text(encoding="utf-8"))
+            assert headers["Content-Security-Policy"].startswith("sandbox ")
+        assert 'href="/files/search/tuning.html">What tune found</a>' in visit("/run/search/fedavg/u-trial0")[1]
+        assert visit("/files/search/tuned.yaml")[0] == 404
+    with serving(tried / "search") as visit:
+        assert row(visit("/")[1], "search").startswith("search 4 finished 4 trials of tune What tune found ")
+        assert visit("/files/tuning.html")[0] == 200  # as browsers ask for /files/./tuning.html
+
+
+def test_whoever_watches_sees_how_far_tune_is(
+    people: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("optuna", reason="needs the extra tune")
+    monkeypatch.setattr("fairsilo.watch.places.FRESH", 0.0)
+    seen: list[str] = []
+    with serving(tmp_path) as visit:
+
+        def look(event: Event) -> None:
+            if event.kind == "opened":
+                seen.append(row(visit("/")[1], "search").partition(" ended")[0])
+
+        methods, out = ["fedavg", "fedprox"], tmp_path / "search"
+        fairsilo.tune(methods, federation=people, trials=2, rounds=1, out=out, listener=look, **SMALL)
+        assert seen == [
+            "search 1 running 1 of 4 trials of tune so far: none",
+            "search 1 finished 1 running 2 of 4 trials of tune so far: 1 of fedavg",
+            "search 2 finished 1 running 3 of 4 trials of tune so far: 1 of fedavg, 1 of fedprox",
+            "search 3 finished 1 running 4 of 4 trials of tune so far: 2 of fedavg, 1 of fedprox",
+        ]
+        with locked(out):  # more trials, after its page was written
+            assert "4 of 4 trials of tune so far: 2 of fedavg, 2 of fedprox ended" in row(visit("/")[1], "search")
+        assert "so far" not in row(visit("/")[1], "search")
+
+
+def test_whoever_watches_sees_which_turn_advise_is_in(tried: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tried / "advice", tmp_path / "advice")
+    (folder / "advice.html").unlink()
+    later = shutil.copytree(folder / "a-seed0", folder / "a-seed1")
+    for config in later.rglob("config.yaml"):
+        doctored(config.parent, "config.yaml", seed=1)
+    with serving(tmp_path) as visit:
+        said = row(visit("/")[1], "advice")
+    assert said.startswith("advice 10 finished 10 pilots of advise so far: turn 2, 2 of 8 finished ")
+
+
+def test_a_trial_that_was_given_up_is_no_trouble_and_one_that_was_killed_is(tried: Path, tmp_path: Path) -> None:
+    """As `tune` leaves them: without a checkpoint where the trial has ended."""
+    shutil.copytree(tried, tmp_path, dirs_exist_ok=True)
+    behind, killed = tmp_path / "search" / "fedavg" / "u-trial1", tmp_path / "search" / "fedprox" / "u-trial1"
+    doctored(behind, "run.json", status="interrupted")
+    doctored(tmp_path / "own", "run.json", status="interrupted")
+    with serving(tmp_path) as visit:
+        page = visit("/")[1]
+        assert row(page, "search").startswith("search 3 finished 1 given up 4 trials of tune")
+        assert row(page, "fedavg/u-trial1").startswith("fedavg/u-trial1 given up ")
+        assert "<details open" not in folds(page)["search"]
+        trial = visit("/run/search/fedavg/u-trial1")[1]
+        assert "<strong>Run interrupted</strong>: 1 of 1 rounds are complete. Tune gave this trial up.</p>" in trial
+        assert '<p id="progress"><span class="tag ">given up</span>' in trial
+        assert row(page, "own").startswith("own interrupted ")  # of a run that is no trial
+        doctored(killed, "run.json", status="running")
+        page = visit("/")[1]
+        assert row(page, "fedprox/u-trial1").startswith("fedprox/u-trial1 interrupted ")
+        assert "<details open" in folds(page)["search"]
+        (behind / "checkpoint").mkdir()  # cut off: the same command goes on with it
+        assert row(visit("/")[1], "fedavg/u-trial1").startswith("fedavg/u-trial1 interrupted ")
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"[]", b'{"asked": 5, "domains": 5}', b'{"asked": {}, "domains": []}'])
+def test_a_folder_that_is_not_known_to_be_of_a_command_hides_no_run(runs: Path, tmp_path: Path, content: bytes) -> None:
+    shutil.copytree(runs / "faa", tmp_path / "other" / "faa")
+    (tmp_path / "other" / "asked.json").write_bytes(content)
+    with serving(tmp_path) as visit:
+        page = visit("/")[1]
+        assert row(page, "other/faa").startswith("other/faa finished ")
+        assert folds(page) == {}
 
 
 # ------------------------------------------------------------------------------------------------ what a run writes

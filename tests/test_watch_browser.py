@@ -35,7 +35,7 @@ else:
     playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra dev")
 pytestmark = pytest.mark.skipif(CHROMIUM is None and not REQUIRED, reason=MISSING)
 Page = Any  # playwright's, which may be missing
-PAGES = ["/", "/run/faa", "/run/going", "/pair?run=faa&run=fedavg", "/comparison/all"]
+PAGES = ["/", "/run/faa", "/run/going", "/run/damaged", "/run/first", "/pair?run=faa&run=fedavg", "/comparison/all"]
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +65,26 @@ def full(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
     doctored(folder / "going", "run.json", status="running")
     doing = {"a": {"state": "working", "exchange": "train"}, "b": {"state": "failed", "why": "lost: not connected"}}
     (folder / "going" / NOW).write_text(json.dumps({"round": 4, "rounds": 9, "exchange": "train", "silos": doing}))
+    begin(shutil.copytree(root / "faa", folder / "first"))
+    shutil.copytree(root / "faa", folder / "search" / "faa" / "u-trial0")
+    (folder / "search" / "asked.json").write_text('{"settings": {}, "sampler": "tpe"}')
+    (folder / "search" / "tuning.html").write_text("<h1>What was chosen</h1>")
     people, methods = tiny.federation(), ["fedavg", "faa"]
     fairsilo.compare(methods, federation=people, seeds=[0, 1], rounds=1, out=folder / "all", **SMALL)
     stopped, removed, *_ = (one["folder"] for one in json.loads((folder / "all" / PLAN).read_text())["cells"])
     doctored(folder / "all" / stopped, "run.json", status="stopped")
     shutil.rmtree(folder / "all" / removed)
-    with locked(folder / "going"):
+    with locked(folder / "going"), locked(folder / "first"):
         yield folder
+
+
+def begin(folder: Path) -> None:
+    """A run folder as it is in the first round."""
+    for name in ("metrics.jsonl", "rounds.jsonl", "summary.json", "report.html"):
+        (folder / name).unlink()
+    doctored(folder, "run.json", status="running")
+    doing = {"a": {"state": "working", "exchange": "train"}}
+    (folder / NOW).write_text(json.dumps({"round": 1, "rounds": 3, "exchange": "train", "silos": doing}))
 
 
 @contextmanager
@@ -132,8 +145,8 @@ def test_it_opens_without_the_token_in_its_address(page: Page) -> None:
 
 
 def test_a_run_under_way_is_followed_and_its_curves_grow(browser: Any, tmp_path: Path) -> None:
-    """The run waits in every round until the page has shown the round before."""
-    goes = threading.Semaphore(1)
+    """The run waits in every round until the page has shown the round before, or that results are to come."""
+    goes = threading.Semaphore(0)
 
     def hold(event: Event) -> None:
         if event.kind == "opened":
@@ -145,6 +158,12 @@ def test_a_run_under_way_is_followed_and_its_curves_grow(browser: Any, tmp_path:
         with under_way(goes, hold, tmp_path / "run", method="faa", rounds=4):
             page.get_by_role("link", name="run", exact=True).click(timeout=20_000)  # it appears by itself
             progress, curve = page.locator("#progress"), page.locator("#curves figure").first
+            results, pieces = page.locator("#results"), page.locator("main > [id]")
+            expect(results).to_contain_text("first evaluation, at the end of round 1.")
+            goes.release()
+            expect(results).to_have_count(0, timeout=20_000)
+            names = pieces.evaluate_all("(all) => all.map((one) => one.id)")
+            assert names[:5] == ["way", "head", "progress", "now", "answers"]
             for done in (1, 2, 3):
                 expect(progress).to_contain_text(f"{done} of 4 rounds", timeout=20_000)
                 assert "running" in progress.inner_text()
@@ -243,7 +262,7 @@ def test_the_runs_of_a_comparison_are_unfolded_by_keyboard_and_stay_so(
     browser: Any, root: Path, full: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where another comparison appears above, which is folded: none of their runs needs a look."""
-    monkeypatch.setattr("fairsilo.watch.pages.HANDFUL", 0)
+    monkeypatch.setattr("fairsilo.watch.all_runs.HANDFUL", 0)
     expect = playwright.expect
     shutil.copytree(full / "all", tmp_path / "runs" / "all")
     for config in (tmp_path / "runs" / "all").rglob("config.yaml"):
@@ -268,14 +287,24 @@ def test_the_runs_of_a_comparison_are_unfolded_by_keyboard_and_stay_so(
         assert page.evaluate("document.activeElement.innerText") == "all"
 
 
+def test_what_tune_tried_is_folded_and_what_it_found_is_a_click_away(browser: Any, full: Path) -> None:
+    with opened(browser, full) as page:
+        fold = page.locator("#runs tbody.folded", has_text="1 trial of tune")
+        trial = fold.get_by_role("link", name="faa/u-trial0")
+        playwright.expect(trial).to_be_hidden()
+        fold.locator("summary").click()
+        playwright.expect(trial).to_be_visible()
+        fold.get_by_role("link", name="What tune found").click()
+        playwright.expect(page.locator("h1")).to_have_text("What was chosen")
+
+
 def test_names_break_at_their_joints_on_a_phone(browser: Any, root: Path, tmp_path: Path) -> None:
     name = "prototypes-augmentation_federated/photographs-seed12"
     shutil.copytree(root / "faa", tmp_path / name)
     with opened(browser, tmp_path, viewport={"width": 390, "height": 844}) as page:
-        link = page.locator("#runs tbody a")
-        lines = link.evaluate(
-            """(link) => {
-                const found = [];
+        lines = page.evaluate(  # found and measured in one go: an update may put another link in its place
+            """() => {
+                const found = [], link = document.querySelector("#runs tbody a");
                 for (const node of link.childNodes) for (let at = 0; at < node.textContent.length; at++) {
                     const range = document.createRange();
                     range.setStart(node, at);
@@ -358,6 +387,7 @@ WORDS = {
         "figure": ["#curves .csv", "#curves svg .tick", "#curves svg .label", "#weights .legend span"],
         "button": ["button"],
     },
+    "/run/damaged": {"body": ["#head .facts dt"], ".banner": [".banner", ".banner strong"]},
     "/pair?run=faa&run=fedavg": {"body": ["h1 .against"], ".card": [".card .difference"], "figure": [".legend li"]},
     "/comparison/all": {
         "body": ["h1", ".eyebrow", "#progress span", "#grid p", "nav a"],

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 from rich.table import Table
 
+from fairsilo.analysis.metrics import AT_HOME, HEADLINES
 from fairsilo.cli import output
-from fairsilo.report.tables import comparison_table, held_out_tables, spread_table
+from fairsilo.report.tables import comparison_table, held_out_tables, runs_table, spread_table
+from fairsilo.runs.inventory import Kept
 from test_tables import summary
 
 DOMAINS = ("clipart", "infograph", "painting", "quickdraw", "real", "sketch")
@@ -82,6 +86,44 @@ def test_a_table_that_fits_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> 
     screen = io.StringIO()
     Console(file=screen, width=80).print(table)
     assert shown(table, 80, monkeypatch) == screen.getvalue()
+
+
+# ------------------------------------------------------------------------------------------------------------ the runs
+ANSWERS = "65.1 ≈ / 70.2 ≈ / 12.3 (68.1) ≈"  # as wide as they get
+USUAL = "fedavg-glyphs-street-seed0"
+
+
+def listed(width: int, names: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The pieces of each line of a list of finished runs: the head first."""
+    answers = {"generalisation": 0.651, "personalisation": 0.702, "fairness": 0.123, AT_HOME: 0.681}
+    chance = dict.fromkeys(HEADLINES, True)
+    found = [
+        Kept(Path(name), "finished", "", "-", 0, (6, 6), answers, "accuracy", True, 8_220_000, 0.0, at_chance=chance)
+        for name in names
+    ]
+    screen = io.StringIO()
+    monkeypatch.setattr(output, "console", Console(file=screen, width=width))
+    output.show(runs_table(found, Path(), 65.0), spare=("age", "size", "rounds"))
+    lines = screen.getvalue().replace("\N{NO-BREAK SPACE}", " ").splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith(" state"))
+    rows = [line for line in lines[first:] if line.startswith(" ") and line.strip() and "─" not in line]
+    assert max(map(len, lines)) <= width
+    return [re.split(r"  +", line.strip()) for line in rows]
+
+
+def test_a_run_is_one_line_of_eighty_columns_where_its_name_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = ["finished", "6", ANSWERS, "8.22 MB", "65 s", USUAL]
+    assert listed(120, [USUAL], monkeypatch) == [["state", "rounds", "results", "size", "age", "run"], row]
+    assert listed(80, [USUAL, USUAL], monkeypatch) == [["state", "rounds", "results", "run"], *2 * [[*row[:3], USUAL]]]
+    longer = "fedheal-tau=0.2--glyphs-scan-seed0"
+    assert listed(80, [longer], monkeypatch) == [["state", "results", "run"], ["finished", ANSWERS, longer]]
+
+
+def test_columns_go_only_where_that_makes_fewer_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, *rows = listed(80, [120 * "x"], monkeypatch)
+    assert head == ["state", "results", "run"]
+    assert "".join(row[-1] for row in rows) == 120 * "x"
+    assert listed(80, ["short"], monkeypatch)[0] == ["state", "rounds", "results", "size", "age", "run"]
 
 
 # ----------------------------------------------------------------------------------------------------------- sentences

@@ -1,7 +1,7 @@
 """Code of other packages: entry points of installed ones by name, and anything importable as `package:name`.
 
 Importing runs code. What a user names in a call of `run` or `compare` is imported; what a run folder names is imported
-only if the user says so (`trust`): see `runs.setup.read_experiment`.
+only if the user says so (`trust`): see `runs.opened.read_experiment`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from fairsilo.deploy.serving import TooFewError
 from fairsilo.deploy.settings import SiloSettings, read_site
 from fairsilo.deploy.site import FAILED, Site
 from fairsilo.engine.events import Event
-from fairsilo.errors import FairsiloError
+from fairsilo.errors import FairsiloError, QuorumError
 from tiny_sites import TRAIN, TRAINING, UNSEEN, Local, begun, images, served, settings, sites_in, write_site
 
 MARKER = "patient-4711"
@@ -125,6 +125,12 @@ def test_nothing_of_an_exception_or_a_path_reaches_the_server(tmp_path: Path, ca
     assert not any(MARKER in event.text for event in told)
     failures = [one for row in rows(run) for one in row["failures"] if one["silo"] == "scan"]
     assert {one["detail"] for one in failures} == {"its step failed; the site's own log says more"}
+
+
+def test_training_that_diverges_at_a_site_is_told_as_such(tmp_path: Path) -> None:
+    run = begun(tmp_path / "server", "fedavg", **{"train": {**TRAIN, "lr": 1e30}})
+    with pytest.raises(QuorumError, match=r"Training diverged at print, scan, sketch: .* \(train\.lr is 1e\+30 now\)"):
+        served(run, Local(sites_in(tmp_path / "sites")))
 
 
 class Checking(Local):

@@ -298,6 +298,31 @@ def test_below_quorum_the_run_stops_and_can_be_resumed(how: str, people: Federat
     assert tiny.numbers(resumed) == tiny.numbers(tiny.run(how, people)[0])
 
 
+def test_a_run_that_diverges_says_where_and_what_helps(people: Federation, tmp_path: Path) -> None:
+    """With the settings as they are; resumed it would diverge again, but where other silos only failed it may not."""
+    told = (
+        r"and the quorum is 2\. Training diverged at a, b: the loss or the model is no longer finite; "
+        r"a smaller learning rate usually helps \(train.lr is 0.1 now\), "
+        r"or clipped gradients \(train.clip below 0.5\)\."
+    )
+    training = dataclasses.replace(tiny.TRAINING, lr=0.1, clip=0.5)
+    with pytest.raises(QuorumError, match=f"round 2 stopped: 1 of 3 silos gave a usable update, {told}$"):
+        tiny.run(
+            "fedavg",
+            people,
+            training,
+            folder=tmp_path / "one",
+            wrap=lambda engine: Tampered(engine, "nan", silos=("a", "b")),
+        )
+
+    def spoilt(engine: Engine) -> Engine:
+        return Tampered(Tampered(engine, "raises", silos=("c",)), "infinite number", silos=("a", "b"))
+
+    rest = r" First other failure: c, error: ValueError: no data today\. The checkpoint of the round before can be"
+    with pytest.raises(QuorumError, match=f"0 of 3 silos gave a usable update, {told}{rest}"):
+        tiny.run("fedavg", people, training, folder=tmp_path / "other", wrap=spoilt)
+
+
 @pytest.mark.parametrize("how", UNMASKED)
 def test_a_silo_that_fails_half_way_remembers_nothing_of_it(how: str, people: Federation) -> None:
     _, loop = tiny.run(how, people)
@@ -441,5 +466,5 @@ def test_parts_do_not_get_in_each_others_way(one: str, other: str, people: Feder
 
 
 def test_a_method_that_breaks_the_global_model_stops_the_run(people: Federation) -> None:
-    with pytest.raises(StoppedError, match="made the global model not finite"):
+    with pytest.raises(StoppedError, match=r"made the global model not finite; a smaller .* \(train\.lr is "):
         tiny.run("fedavgm(server_lr=1e39, beta1=0)", people)

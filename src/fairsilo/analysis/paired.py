@@ -42,6 +42,11 @@ class Difference:
     p: float | None
     repeated: bool = True
 
+    @property
+    def sure(self) -> bool:
+        """Whether chance would hardly give it; p must be corrected for all that are looked at."""
+        return self.p is not None and self.p < SURE
+
 
 def over_federations(federations: Sequence[Pairs], same: float = SAME) -> Difference:
     """From the paired differences in each federation.
@@ -114,7 +119,7 @@ class Compared:
 
     @property
     def sure(self) -> bool:
-        return self.difference.p is not None and self.difference.p < SURE
+        return self.difference.sure
 
 
 Cells = Sequence[Mapping[str, Any]]  # runs: method, held-out domain, seed and summary

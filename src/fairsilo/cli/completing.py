@@ -17,6 +17,7 @@ from fairsilo.methods import names
 from fairsilo.models.described import all_models
 from fairsilo.plugins import registered
 from fairsilo.report.figures.captions import CAPTIONS
+from fairsilo.runs.names import EXPORTS
 from fairsilo.tasks.metrics import METRICS
 
 PACKAGE = Path(fairsilo.__file__).parent
@@ -56,7 +57,7 @@ def _words(*known: str) -> Callable[[], list[str]]:
 
 
 # where these are defined takes long to import; a test holds the two together
-formats = _words("onnx", "pt2", "safetensors", "hf")
+formats = _words(*EXPORTS)
 goals = _words("all", "generalise", "personalise", "fair")
 kinds = _words("method", "dataset", "model")
 which = _words("best", "last")
@@ -105,6 +106,9 @@ def of_comparison(context: typer.Context, incomplete: str) -> list[str]:
 def _setting(given: Iterable[object], incomplete: str) -> list[str]:
     """Keys, or the values of a key.
 
+    A key that is the only one left comes with its default too: bash and zsh put a space behind the only way on, and a
+    key is no end.
+
     Zsh and fish hand over `method=fed` as it is, and bash, which breaks words at `=`, as three words, of which it
     replaces the last; after a bare `method=` Typer drops the sign.
     """
@@ -112,8 +116,16 @@ def _setting(given: Iterable[object], incomplete: str) -> list[str]:
     if key:
         head = f"{key}=" if "=" in incomplete else ""
         return [f"{head}{value}" for value in values(key)]
-    dotted = [one["name"] for one in all_settings()]
-    return [f"{name}=" for name in dict.fromkeys([*dotted, *(known_keys() if incomplete else ())])]
+    defaults = {one["name"]: one["default"] for one in all_settings()}
+    keys = dict.fromkeys([*defaults, *(known_keys() if incomplete else ())])
+    found = [key for key in keys if key.startswith(incomplete)]
+    with_default = [f"{key}={_written(defaults[known_keys()[key]])}" for key in found] if len(found) == 1 else []
+    return [*(f"{key}=" for key in found), *with_default]
+
+
+def _written(default: object) -> str:
+    """As it is typed."""
+    return str(default).lower() if default is None or isinstance(default, bool) else str(default)
 
 
 def _key(given: Iterable[object], incomplete: str) -> str:

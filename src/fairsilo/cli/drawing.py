@@ -10,6 +10,8 @@ import typer
 from fairsilo.cli.completing import figures, run_folders
 from fairsilo.cli.output import AsJson, Trust, say, show_json, verbatim
 from fairsilo.errors import FairsiloError
+from fairsilo.report.figures.captions import CAPTIONS, refuse_unknown
+from fairsilo.runs.opened import read_finished
 
 
 def figure(
@@ -26,8 +28,11 @@ def figure(
     if name == "list":
         _list(as_json)
         return
+    if name != "all":
+        refuse_unknown(name)
     if folder is None:
         raise FairsiloError(f"`fairsilo figure {name}` needs the folder of a run")
+    read_finished(folder, trust)
     from fairsilo.report.figures.files import figures_of, options_of, write_figure
     from fairsilo.report.figures.registry import FIGURES
     from fairsilo.report.page import write_report
@@ -51,8 +56,6 @@ def figure(
 
 
 def _list(as_json: bool) -> None:
-    from fairsilo.report.figures.captions import CAPTIONS
-
     if as_json:
         show_json([{"name": key, **one._asdict()} for key, one in CAPTIONS.items()])
         return

@@ -10,6 +10,8 @@ import typer
 from fairsilo.cli import completing
 from fairsilo.cli.output import AsJson, Trust, say, show_json
 from fairsilo.cli.using import RunFolder
+from fairsilo.runs.names import refuse_unknown_export
+from fairsilo.runs.opened import read_finished
 
 
 def export(
@@ -44,6 +46,8 @@ def export(
     trust: Trust = False,
 ) -> None:
     """Write a run's models for other programs, with a model card; each is checked against the run's own answers."""
+    refuse_unknown_export(to)
+    read_finished(folder, trust)
     from fairsilo.runs import exporting
     from fairsilo.runs.export_formats import format_of
     from fairsilo.runs.trained import Trained

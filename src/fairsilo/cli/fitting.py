@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from itertools import pairwise
 
 from rich.box import HEAVY_HEAD, SIMPLE_HEAD
@@ -35,6 +37,27 @@ def fitted(table: Table, console: Console) -> Table:
     for column, width in zip(table.columns, _level(least, lines, room), strict=True):
         column.width, column.overflow, column.no_wrap = max(width, 1), "fold", False
     return table
+
+
+def without_spare(table: Table, console: Console, spare: Sequence[str]) -> Table:
+    """The same table without columns that can be spared, the first ones named, where rows take fewer lines then.
+
+    As few go as make for the fewest lines: none where there would be as many without them.
+    """
+
+    def lines(way: Table) -> int:
+        rows = _without(way)
+        rows.title = rows.caption = None
+        return len(console.render_lines(fitted(rows, console)))
+
+    return min((_without(table, spare[:count]) for count in range(len(spare) + 1)), key=lines)
+
+
+def _without(table: Table, headers: Collection[object] = ()) -> Table:
+    """A copy, whose columns can be changed."""
+    made = copy(table)
+    made.columns = [replace(column) for column in table.columns if column.header not in headers]
+    return made
 
 
 def wrapped(text: str, width: int, whole: Iterable[str] = ()) -> str:

@@ -39,7 +39,10 @@ def alone(context: typer.Context) -> None:
 
 @runs.command("list")
 def listed(root: Root = Path("runs"), as_json: AsJson = False) -> None:
-    """Every run with its state, the three answers and its size."""
+    """Every run with its state, the three answers and its size.
+
+    A terminal that is too narrow for the names leaves out age, size and rounds.
+    """
     from fairsilo.report.tables import runs_table
     from fairsilo.runs.inventory import INTERRUPTED, runs_under
 
@@ -50,7 +53,7 @@ def listed(root: Root = Path("runs"), as_json: AsJson = False) -> None:
     if not found:
         say(f"no run in {root}")
         return
-    show(runs_table(found, root, time.time()))
+    show(runs_table(found, root, time.time()), spare=("age", "size", "rounds"))
     for one in found:
         if one.state == INTERRUPTED:
             say(f"to go on: fairsilo resume {one.folder}")
@@ -76,7 +79,7 @@ def pruned(
     newcomers (`fairsilo personalise`), and predictions of methods that remember something, then start without that.
     """
     from fairsilo.cli.tuning import seconds_in
-    from fairsilo.report.charts import size
+    from fairsilo.report.texts import size
     from fairsilo.runs.inventory import prunable, prune, runs_under
 
     runs = runs_under(root, damaged=True)  # of which nothing goes
@@ -106,7 +109,7 @@ def exported(
     you say --samples: example and synthetic images, figures, pages (`report` writes them again), fingerprints, and what
     exceptions said.
     """
-    from fairsilo.report.charts import size
+    from fairsilo.report.texts import size
     from fairsilo.runs.packing import pack
 
     path = out or Path(f"{folder.resolve().name}.zip")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Annotated, Any
 
 import typer
@@ -10,24 +13,33 @@ from fairsilo.cli import completing
 from fairsilo.cli.output import AsJson, say, show, show_json
 from fairsilo.config import all_settings
 from fairsilo.errors import UnknownSettingError
+from fairsilo.methods.names import refuse_unknown
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="one method, in full", autocompletion=completing.methods)] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="one method, or a composition, in full", autocompletion=completing.methods)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """The catalogue: papers, parts, settings with ranges and defaults, what is sent and kept.
 
-    Methods that installed packages offer are listed too.
+    Methods that installed packages offer are listed too. Of a composition, such as "elcfs | fedheal", each is shown.
     """
-    from fairsilo.methods.others import all_entries, entry_of
+    if name:
+        refuse_unknown(name)
+    from fairsilo.methods.others import all_entries
+    from fairsilo.methods.text import described
     from fairsilo.report.tables import methods_table
 
-    found = [entry_of(name).describe()] if name else [one.describe() for one in all_entries().values()]
+    found = described(name) if name else [one.describe() for one in all_entries().values()]
     if as_json:
         show_json(found)
     elif name:
-        _describe(found[0])
+        for number, one in enumerate(found):
+            if number:
+                say("")
+            _describe(one)
     else:
         show(methods_table(found))
 
@@ -72,12 +84,17 @@ def settings(
 
 
 def _describe(found: dict[str, Any]) -> None:
+    from fairsilo.report.tables import written
+
     say(f"{found['title']} ({found['name']}): {found['idea']}")
     say(f"paper: {found['paper']}")
     say(f"parts: {', '.join(found['parts']) or 'none: the plain round'}")
     for formula in found["formulas"]:
         say(f"formula: {formula}")
-    _describe_settings(found["settings"])
+    for part, group in groupby(found["settings"], key=itemgetter("part")):
+        first, *others = group
+        say(f"settings of {part}, as in {found['name']}({first['name']}={written(first['default'])}):")
+        _describe_settings([first, *others], found["settings"])
     for text in found["sends"]:
         say(f"sends: {text}")
     for text in found["keeps"] or ("nothing",):
@@ -100,10 +117,13 @@ def _describe_model(found: dict[str, Any]) -> None:
     _describe_settings(found["settings"])
 
 
-def _describe_settings(items: list[dict[str, Any]]) -> None:
+def _describe_settings(items: Sequence[dict[str, Any]], of_all: Sequence[dict[str, Any]] = ()) -> None:
+    """Settings of a network or of a part; `of_all` has those of all parts, of which several may share one."""
     from fairsilo.report.tables import written
 
     for item in items:
+        owners = [one["part"] for one in of_all if one["name"] == item["name"]]
+        shared = f" (one value for {' and '.join(owners)})" if len(owners) > 1 else ""
         allowed = f" [{item['range']}]" if item["range"] else ""
         searched = f" (tune: {item['search']})" if item.get("search") else ""
-        say(f"  {item['name']} = {written(item['default'])}{allowed}: {item['help']}{searched}")
+        say(f"  {item['name']} = {written(item['default'])}{allowed}: {item['help']}{searched}{shared}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fairsilo.cli.fitting import fitted, wrapped
+from fairsilo.cli.fitting import fitted, without_spare, wrapped
 
 console = Console()
 errors = Console(stderr=True)
@@ -48,8 +49,9 @@ def _with_spaces() -> set[str]:
     return {one for one in given if " " in one.strip()}
 
 
-def show(table: Table) -> None:
-    console.print(fitted(table, console))
+def show(table: Table, spare: Sequence[str] = ()) -> None:
+    """A table, without columns that can be `spare`d where a line of it would take several lines of the terminal."""
+    console.print(fitted(without_spare(table, console, spare), console))
 
 
 def show_json(content: Any) -> None:

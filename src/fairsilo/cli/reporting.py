@@ -55,6 +55,7 @@ def _comparison(folder: Path, as_json: bool) -> None:
     page = write_comparison(folder)
     if as_json:
         content = read_comparison(folder)
-        show_json({"report": str(page), "table": compare_cells(content["methods"], content["cells"])})
+        table = compare_cells(content["methods"], content["cells"])
+        show_json({"report": str(page), "table": table, "left_out": content["left_out"]})
     else:
         show_comparison(page)

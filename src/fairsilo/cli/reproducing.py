@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from fairsilo.cli import completing
+from fairsilo.cli.fitting import wrapped
 from fairsilo.cli.interrupts import interruptible
-from fairsilo.cli.output import AsJson, complain, console, say, show, show_json
+from fairsilo.cli.output import AsJson, complain, console, say, show, show_json, verbatim
 from fairsilo.cli.running import Anonymous, HeldOut, OutFolder, Seeds, Track, listed, trackers
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.comparison import is_setting, read_comparison_file, read_searched
@@ -123,7 +124,7 @@ def reproduce(
     grid = crossed(table, shown)
     if table.earlier and not shown:
         say(f"{table.name} was run before the ledger, which has none of its runs. Its notes (docs/reproduction.md):")
-        say(f"\n{table.notes}\n")
+        _show_notes(table.notes)
     else:
         for drawn in crossed_tables(grid) if grid else [reproduced_table(standing)]:
             show(drawn)
@@ -136,6 +137,24 @@ def reproduce(
     if page:
         say(f"page: {page}")
         say(f"also as CSV and LaTeX: {page.with_suffix('')}.*")
+
+
+def _show_notes(notes: str) -> None:
+    """Each table, paragraph and list with an empty line before and behind; a terminal has items indented."""
+    from fairsilo.report.noted import ITEM, pieces
+
+    indent = " " * len(ITEM)
+    for together in pieces(notes):
+        verbatim("")
+        for piece in together:
+            if not isinstance(piece, str):
+                show(piece)
+            elif piece.startswith(ITEM) and console.is_terminal:
+                lines = wrapped(piece.removeprefix(ITEM), console.width - len(ITEM))
+                verbatim(ITEM + lines.replace("\n", f"\n{indent}"))
+            else:
+                say(piece)
+    verbatim("")
 
 
 def _check(given: list[str], out: Path | None, jobs: int, as_json: bool, along: Sequence[Any]) -> None:

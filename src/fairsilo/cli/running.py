@@ -15,6 +15,7 @@ from fairsilo.cli.output import AsJson, Trust, console, say, show, show_json
 from fairsilo.config import Experiment, experiment, read_yaml
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.names import refuse_unknown
+from fairsilo.runs.opened import read_experiment
 
 Settings = Annotated[
     list[str] | None,
@@ -70,10 +71,9 @@ def resume(
     trust: Trust = False,
 ) -> None:
     """Go on with a run that was interrupted, to the same numbers."""
-    from fairsilo import api
-    from fairsilo.runs.setup import read_experiment
-
     chosen = read_experiment(folder, trust)
+    from fairsilo import api
+
     along = trackers(track, anonymous)
     again = f"`fairsilo resume {shlex.quote(str(folder))}` goes on from the last complete round"
     _finish(lambda progress: api.resume(folder, [progress, *along], trust=trust), as_json, chosen, again)

@@ -10,6 +10,7 @@ import typer
 from fairsilo.cli.completing import run_folders, which
 from fairsilo.cli.output import AsJson, Trust, say, show, show_json
 from fairsilo.errors import FairsiloError
+from fairsilo.runs.opened import read_finished
 
 RunFolder = Annotated[Path, typer.Argument(help="the folder of a finished run", autocompletion=run_folders)]
 OfSilo = Annotated[str | None, typer.Option("--silo", help="use this silo's own model instead of the global one")]
@@ -40,6 +41,7 @@ def predict(
     With FedAG's global model also: how much each silo's adapter counts in the answer.
     """
     _check_which(model)
+    read_finished(folder, trust)
     from fairsilo.core.disk import replacing
     from fairsilo.data.newcomer import read_images
     from fairsilo.report.spreadsheet import csv_text
@@ -83,6 +85,7 @@ def evaluate(
 ) -> None:
     """Measure a run's global model, or a silo's own, on labelled data; says which of them the run has seen."""
     _check_which(model)
+    read_finished(folder, trust)
     from fairsilo.data.newcomer import read_newcomer
     from fairsilo.report.groups import measured_table
     from fairsilo.report.tables import measures_table
@@ -115,6 +118,7 @@ def personalise(
     trust: Trust = False,
 ) -> None:
     """Let a new silo join a finished run: its own model from the global one, by the method's own rule."""
+    read_finished(folder, trust)
     from fairsilo.data.newcomer import read_newcomer
     from fairsilo.report.tables import personalised_table
     from fairsilo.report.units import shown_in

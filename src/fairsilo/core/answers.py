@@ -50,7 +50,7 @@ def _refuse_diverged(silo: Silo, update: Message) -> None:
     """Raise where the update or the memory holds a NaN or an infinity: neither is then sent or kept."""
     kept = (value for entries in silo.memory.values() for value in entries.values() if isinstance(value, Tensor))
     if not all(finite(tensor) for tensor in (*update.tensors.values(), *kept) if tensor.is_floating_point()):
-        raise FloatingPointError("local training diverged: the model is no longer finite")
+        raise FloatingPointError("local training diverged: its model has a NaN or an infinity")
 
 
 def _personal_results(silo: Silo, update: Message) -> None:
@@ -62,7 +62,7 @@ def _personal_results(silo: Silo, update: Message) -> None:
     for personal in silo.method.hooks("personal"):
         vector = personal(silo, vector)
     if not finite(vector):
-        raise FloatingPointError("the silo's own model is no longer finite")
+        raise FloatingPointError("local training diverged: its own model has a NaN or an infinity")
     saved = silo.scratch[SAVED] = {"last": vector} if asked.get("save") else {}
     if asked.get("evaluate"):
         silo.model.load(vector)

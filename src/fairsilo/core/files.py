@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,17 @@ def write_model(path: Path, vector: Tensor, layout: Layout) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.detach().cpu().contiguous() for key, value in layout.views(vector).items()}
     with replacing(path) as beside:
-        _save(tensors, beside, metadata={"layout": json.dumps(layout.describe())})
+        save_tensors(tensors, beside, {"layout": json.dumps(layout.describe())})
 
 
-def _save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
-    """Save as safetensors; an error of the system, such as a full disk, is raised as an `OSError`."""
+def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str], *, private: bool = False) -> None:
+    """Save as safetensors; an error of the system, such as a full disk, is raised as an `OSError`.
+
+    The file may be read by whom the umask lets, as any other one, and a `private` one by its owner alone: safetensors
+    by itself moves a temporary file into place, which only its owner may read.
+    """
+    path.touch(mode=0o600 if private else 0o666)
+    mode = stat.S_IMODE(path.stat().st_mode)
     try:
         save_file(tensors, path, metadata=metadata)
     except SafetensorError as problem:
@@ -38,13 +45,14 @@ def _save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> N
         if found is None:
             raise
         raise OSError(int(found[1]), os.strerror(int(found[1])), str(path)) from problem
+    path.chmod(mode)
 
 
-def write_tree(path: Path, tree: Tree) -> None:
+def write_tree(path: Path, tree: Tree, *, private: bool = False) -> None:
     """Nested dictionaries of tensors and plain values as one safetensors file; no pickle."""
     kept = _Kept()
     shape = _plain(tree, "", kept)
-    _save(kept.tensors or {"empty": torch.empty(0)}, path, metadata={"tree": json.dumps(shape)})
+    save_tensors(kept.tensors or {"empty": torch.empty(0)}, path, {"tree": json.dumps(shape)}, private=private)
 
 
 class _Kept:

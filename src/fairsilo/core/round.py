@@ -14,7 +14,7 @@ from torch import Tensor
 from fairsilo.core import streams
 from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import MODEL, Message, Number, Reply
-from fairsilo.core.screening import finite
+from fairsilo.core.screening import finite, steadier
 from fairsilo.core.server import Server, Updates, base_weights, named
 from fairsilo.core.task import Measure
 from fairsilo.errors import StoppedError
@@ -31,7 +31,9 @@ def conclude(server: Server) -> None:
         for hook in server.method.hooks("conclude"):
             hook(server)
     if not finite(server.vector):
-        raise StoppedError(f"{server.method.name} made the global model not finite after the last round")
+        raise StoppedError(
+            f"{server.method.name} made the global model not finite after the last round; {steadier(server.training)}"
+        )
 
 
 def open_round(server: Server, participants: Iterable[str], asks: dict[str, Number]) -> dict[str, Message]:
@@ -113,7 +115,10 @@ def close_round(server: Server, replies: Iterator[Reply], quorum: int) -> list[s
     if vector is None:
         return counted
     if not finite(vector):
-        raise StoppedError(f"round {server.round} stopped: {server.method.name} made the global model not finite")
+        raise StoppedError(
+            f"round {server.round} stopped: {server.method.name} made the global model not finite; "
+            f"{steadier(server.training)}"
+        )
     server.vector = vector
     return counted
 

@@ -9,10 +9,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from fairsilo.config import TrainSettings
 from fairsilo.core.attachments import Group, Sends, Sizes, expected, extents
 from fairsilo.core.messages import Failure, Message, Reply
 from fairsilo.core.server import Server
 from fairsilo.core.vectors import Layout
+
+NOT_FINITE = "not finite"  # the kind of failure of a silo whose training diverged
 
 
 def screened(kind: str, messages: Mapping[str, Message], replies: Iterable[Reply], server: Server) -> Iterator[Reply]:
@@ -61,7 +64,7 @@ def _number_flaw(one: Sends, answer: Message) -> Failure | None:
     if isinstance(value, bool) or not isinstance(value, kinds):
         return Failure("malformed", f"{one.name} is {value!r}, not {'a whole' if one.dtype == 'int' else 'a'} number")
     if not math.isfinite(value):
-        return Failure("not finite", f"{one.name} is {value}")
+        return Failure(NOT_FINITE, f"{one.name} is {value}")
     if value < one.least:
         return Failure("malformed", f"{one.name} is {value}; the least is {one.least:g}")
     return None
@@ -80,7 +83,7 @@ def _tensor_flaw(
     if not _of_type(tensor, one.dtype, layout):
         return Failure("malformed", f"{one.name} is of type {tensor.dtype}")
     if tensor.is_floating_point() and not finite(tensor):
-        return Failure("not finite", f"{one.name} holds a NaN or an infinity")
+        return Failure(NOT_FINITE, f"{one.name} holds a NaN or an infinity")
     if one.least > -math.inf and tensor.numel() and float(tensor.min()) < one.least:
         return Failure("malformed", f"{one.name} holds {float(tensor.min()):g}; the least is {one.least:g}")
     return None
@@ -113,3 +116,9 @@ def _of_type(tensor: Tensor, dtype: str, layout: Layout) -> bool:
 def finite(tensor: Tensor) -> bool:
     """Whether all values are finite; checks the minimum and maximum (NaN is both), which needs no copy."""
     return not tensor.numel() or bool(torch.stack(tensor.aminmax()).isfinite().all())
+
+
+def steadier(training: TrainSettings) -> str:
+    """What usually helps where training diverges, with the settings as they are now."""
+    clipping = "train.clip=1" if training.clip is None else f"train.clip below {training.clip:g}"
+    return f"a smaller learning rate usually helps (train.lr is {training.lr:g} now), or clipped gradients ({clipping})"

@@ -35,6 +35,11 @@ class Metric:
         """The value on a scale where more is better: what decisions about the best model compare."""
         return value if self.higher_is_better else -value
 
+    def said(self, value: float) -> str:
+        """The value for a sentence, with what it is of and in."""
+        name = self.name.replace("-", " ")
+        return f"{name} {100 * value:.1f} %" if self.share else f"{name} {value:.4g}"
+
 
 @dataclass(frozen=True)
 class Measure:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from fairsilo.core.messages import Exchange, Failure, Message, Reply
+from fairsilo.core.screening import NOT_FINITE
 from fairsilo.deploy import wire
-from fairsilo.deploy.site import FAILED, REASONS
+from fairsilo.deploy.site import DIVERGED, ERROR, FAILED, REASONS
 from fairsilo.engine.host import REMEMBERED
 from fairsilo.errors import StoppedError
 
@@ -142,8 +143,9 @@ def _answer(content: object, silo: str, exchange: Exchange) -> Message | Failure
         return content
     try:
         if isinstance(content, Mapping) and "note" in content:
-            reason = wire.note_in(content).get(FAILED)
-            return Failure("error", f"{REASONS.get(str(reason), REASONS['error'])}; the site's own log says more")
+            reason = str(wire.note_in(content).get(FAILED))
+            kind = NOT_FINITE if reason == DIVERGED else "error"
+            return Failure(kind, f"{REASONS.get(reason, REASONS[ERROR])}; the site's own log says more")
         return wire.answer_to(content, silo, exchange.request(silo))
     except wire.WireError as problem:
         return Failure("malformed", str(problem))

@@ -27,12 +27,12 @@ from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.models.described import start_of
 from fairsilo.runs.folder import BASELINE, RunFolder, status_of
 from fairsilo.runs.lock import locked
+from fairsilo.runs.opened import read_experiment
 from fairsilo.runs.running import Course, Page, conduct, refuse_others, start_folder
 from fairsilo.runs.setup import (
     Objects,
     fingerprint,
     plan_of,
-    read_experiment,
     resolved,
     server_data_of,
     synthetic_of,

@@ -21,6 +21,7 @@ from fairsilo import __version__
 from fairsilo.core.disk import numbers
 from fairsilo.core.messages import Failure
 from fairsilo.core.samples import SiloData
+from fairsilo.core.screening import NOT_FINITE
 from fairsilo.data.federation import member_of
 from fairsilo.data.groups import told_of
 from fairsilo.deploy import wire
@@ -40,7 +41,7 @@ from fairsilo.tasks.registry import task_of
 log = logging.getLogger("fairsilo.site")
 
 VERSION, DATA, CODE, POLICY, DEVICE, MODEL = "version", "data", "code", "policy", "device", "model"
-STATE, FORM, ERROR = "state", "form", "error"
+STATE, FORM, DIVERGED, ERROR = "state", "form", "diverged", "error"
 REASONS = {
     VERSION: "it has another version of fairsilo",
     DATA: "it cannot read its data as the run wants them",
@@ -50,6 +51,7 @@ REASONS = {
     MODEL: "the run's plan cannot be built there",
     STATE: "what its silos kept does not fit the run's checkpoint",
     FORM: "it could not make sense of what it was asked",
+    DIVERGED: "its local training diverged",
     ERROR: "its step failed",
 }
 FAILED = "failed"  # the key of the one word
@@ -230,7 +232,8 @@ class Site:
         if known is None:
             answer = self.host.answer(silo, request, store.memory)
             if isinstance(answer.message, Failure):
-                raise RefusalError(ERROR, answer.message.detail)
+                reason = DIVERGED if answer.message.kind == NOT_FINITE else ERROR
+                raise RefusalError(reason, answer.message.detail)
             store.accept(request, answer)
             known = answer.message
         return wire.answered(silo, request, known)

@@ -29,7 +29,7 @@ from fairsilo.core.round import (
     prepare,
 )
 from fairsilo.core.samples import Split
-from fairsilo.core.screening import screened
+from fairsilo.core.screening import NOT_FINITE, screened, steadier
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Memory
 from fairsilo.engine.base import Engine, Records
@@ -404,13 +404,25 @@ class Loop:
         return number
 
     def _below_quorum(self, number: int, counted: int, asked: int, quorum: int) -> str:
-        first = self._failures[0] if self._failures else None
-        reason = f" First failure: {first['silo']}, {first['kind']}: {first['detail']}." if first else ""
-        resume = " The checkpoint of the round before can be resumed." if self.records and number > 1 else ""
-        return (
-            f"round {number} stopped: {counted} of {asked} silos gave a usable update, and the quorum is {quorum}."
-            f"{reason}{resume}"
-        )
+        said = [
+            f"round {number} stopped: {counted} of {asked} silos gave a usable update, and the quorum is {quorum}",
+            *self._reasons(),
+        ]
+        kinds = {one["kind"] for one in self._failures}
+        if self.records and number > 1 and kinds != {NOT_FINITE}:  # what diverged would diverge again
+            said.append("The checkpoint of the round before can be resumed")
+        return ". ".join(said) + "."
+
+    def _reasons(self) -> Iterator[str]:
+        """Why silos gave no usable update: where training diverged, what helps against that; else the first failure."""
+        diverged = [one["silo"] for one in self._failures if one["kind"] == NOT_FINITE]
+        other = next((one for one in self._failures if one["kind"] != NOT_FINITE), None)
+        if diverged:
+            places = ", ".join(dict.fromkeys(diverged))
+            cure = steadier(self.server.training)
+            yield f"Training diverged at {places}: the loss or the model is no longer finite; {cure}"
+        if other:
+            yield f"First {'other ' if diverged else ''}failure: {other['silo']}, {other['kind']}: {other['detail']}"
 
     def _tell(
         self,

@@ -105,7 +105,7 @@ class SiloStore:
         if self.folder is None:
             return
         with replacing(numbered(self.folder, "round", round_)) as beside:
-            write_tree(beside, {"memory": self.memory})
+            write_tree(beside, {"memory": self.memory}, private=True)  # it may hold keys
         drop_old(self.folder, "round", KEPT)
         save_models(self.folder / "models", self.handed_models(), layout)
 
@@ -151,7 +151,7 @@ class SiloStore:
             "models": self.models,
         }
         with replacing(numbered(self.folder, "answer", request.number)) as beside:
-            write_tree(beside, tree)
+            write_tree(beside, tree, private=True)
 
     def _read_answer(self, number: int) -> dict[str, Any]:
         assert self.folder is not None

@@ -11,7 +11,7 @@ from fairsilo.core.method import Method
 from fairsilo.core.part import Part
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.catalogue import entry
-from fairsilo.methods.others import foreign, foreign_method
+from fairsilo.methods.others import entry_of, foreign, foreign_method
 from fairsilo.methods.pieces import Piece, pieces_of
 
 
@@ -45,6 +45,16 @@ def method(text: str, **settings: Any) -> Method:
     for piece in others:
         composed = composed | made(piece)
     return composed
+
+
+def described(text: str) -> list[dict[str, Any]]:
+    """What is said of each method that a text composes: what it has by default, whatever the text sets.
+
+    Raises:
+        FairsiloError: There is no such method.
+    """
+    method(text)
+    return [entry_of(piece.name).describe() for piece in pieces_of(text)]
 
 
 def made(piece: Piece, **more: Any) -> Method:

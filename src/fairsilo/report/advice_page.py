@@ -12,7 +12,7 @@ from rich.table import Table
 from fairsilo import __version__
 from fairsilo.advice.verdict import LOCAL
 from fairsilo.analysis.metrics import AT_HOME, HEADLINES
-from fairsilo.analysis.paired import SURE, compare_cells
+from fairsilo.analysis.paired import Difference, compare_cells
 from fairsilo.analysis.shift import farthest, typical
 from fairsilo.report.blocks import (
     document,
@@ -26,11 +26,11 @@ from fairsilo.report.blocks import (
     section,
     table,
 )
-from fairsilo.report.charts import duration, size, text
 from fairsilo.report.comparison_page import counted
-from fairsilo.report.forest import Effect, forest_chart, told
+from fairsilo.report.forest import Effect, forest_chart, sure_key, told
 from fairsilo.report.glance import ANSWERS, decimals, scaled
 from fairsilo.report.tables import CHANCE, GUESSED, beside_mean, explained
+from fairsilo.report.texts import duration, size, text
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.runs.comparison import method_in
 from fairsilo.runs.folder import RunFolder
@@ -123,12 +123,12 @@ def _at_home(content: Content, words: str, one: Mapping[str, Any] | None, how: s
     """By how much one kind of model is ahead on silos' own data."""
     if one is None:
         return ""
-    mean, margin, p = (one["difference"][key] for key in ("mean", "margin", "p"))
-    if points(abs(mean)) == points(0.0):
+    found = Difference(**one["difference"])
+    if points(abs(found.mean)) == points(0.0):
         return f"At home {words.format('as good as')}."
-    ahead = (mean > 0) == content["metric"]["higher_is_better"]
-    much = points(abs(mean)) + (f" ± {points(margin)}" if margin is not None else "")
-    sure = f"sure{how}" if p is not None and p < SURE else "not sure"
+    ahead = (found.mean > 0) == content["metric"]["higher_is_better"]
+    much = points(abs(found.mean)) + (f" ± {points(found.margin)}" if found.margin is not None else "")
+    sure = f"sure{how}" if found.sure else "not sure"
     return f"At home {words.format('better than' if ahead else 'worse than')} by {much} {unit().points} ({sure})."
 
 
@@ -238,26 +238,33 @@ def _cell(lines: Sequence[str]) -> str:
     return f'<td class="number">{first}{"".join(f"<small>{one}</small>" for one in rest)}</td>'
 
 
+def _forest(content: Content, key: str) -> str:
+    """The differences of one answer, with the key that says what is sure."""
+    title, what = ANSWERS[key]
+    label = f"{title}: {what}, minus {content['methods'][0]}"
+    found = {name: Difference(**one["difference"]) for name, one in content["verdict"]["compared"][key].items()}
+    effects = [Effect(name, scaled(one.mean), scaled(one.margin), sure=one.sure) for name, one in found.items()]
+    chart = forest_chart(effects, title=label, x_label=unit().points, decimals=decimals())
+    return figure(title, chart, sure_key(_corrected_with(content, key)), f"{label}.")
+
+
+def _corrected_with(content: Content, key: str) -> int:
+    """For how many comparisons those of an answer are corrected: what counts together, and so the rest."""
+    found = content["verdict"]
+    counts = key in found["counts"]
+    family = [
+        one for name, some in found["compared"].items() if (name in found["counts"]) == counts for one in some.values()
+    ]
+    family += [found["alone"]] if counts and found["alone"] else []
+    return sum(Difference(**one["difference"]).repeated for one in family)
+
+
 @in_its_unit(_metric)
 def page(content: Content) -> str:
     """The whole document."""
     answer, *rest = sentences(content)
     top = heading("fairsilo advise", f"Take {content['recommended']}", answer, *rest)
-    drawn = []
-    for key, some in content["verdict"]["compared"].items():
-        title, what = ANSWERS[key]
-        label = f"{title}: {what}, minus {content['methods'][0]}"
-        effects = [
-            Effect(name, scaled(one["difference"]["mean"]), scaled(one["difference"]["margin"]))
-            for name, one in some.items()
-        ]
-        drawn.append(
-            figure(
-                title,
-                forest_chart(effects, title=label, x_label=unit().points, decimals=decimals()),
-                caption=f"{label}.",
-            )
-        )
+    drawn = [_forest(content, key) for key in content["verdict"]["compared"]]
     found = _rows(content)
     rows = [f'<tr><th scope="row">{text(name)}</th>{"".join(map(_cell, values))}</tr>\n' for name, values in found]
     head = f'<tr><th scope="col">method</th>{heads(COLUMNS)}</tr>'

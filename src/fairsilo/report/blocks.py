@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from fairsilo.report.charts import signed, text
 from fairsilo.report.downloads import Chart, csv_link
+from fairsilo.report.texts import signed, text
 from fairsilo.report.units import unit
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

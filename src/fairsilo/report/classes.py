@@ -7,7 +7,7 @@ from typing import Any
 
 from fairsilo.analysis.metrics import mean
 from fairsilo.report.blocks import Run, heads, listed, paragraph, section, table
-from fairsilo.report.charts import percent, shorten, text
+from fairsilo.report.texts import percent, shorten, text
 
 CLASSES = 12  # columns of a table; of more the hardest, and the most confused pairs
 PAIRS = 10

@@ -25,14 +25,16 @@ from fairsilo.analysis.metrics import (
 from fairsilo.analysis.paired import compare_cells
 from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import cells, document, heads, listed, paragraph, points, ranges, section, table
-from fairsilo.report.charts import signed, text, usable
 from fairsilo.report.glance import glance
 from fairsilo.report.heat import heat_table, number
 from fairsilo.report.latex import comparison_latex
+from fairsilo.report.left_out import called, left_out, left_out_section
 from fairsilo.report.page import write_report
-from fairsilo.report.tables import CHANCE, GUESSED, OWN, SELECTIONS, comparison_csv, marked_own, of_comparison
+from fairsilo.report.tables import CHANCE, GUESSED, OWN, SELECTIONS, comparison_csv, in_runs, marked_own, of_comparison
+from fairsilo.report.texts import signed, text, usable
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.report.whole import PAGE, whole_of
+from fairsilo.runs.counting import that_count
 from fairsilo.runs.folder import RunFolder
 
 Content = Mapping[str, Any]
@@ -54,6 +56,7 @@ def write_comparison(folder: Path) -> Path:
 
 
 def read_comparison(folder: Path) -> dict[str, Any]:
+    """What `comparison.json` holds, with the runs that count as `cells` and the others as `left_out`."""
     content = RunFolder(folder).read_json("comparison.json")
     missing = [key for key in NEEDED if not content.get(key)]
     if missing:
@@ -61,6 +64,10 @@ def read_comparison(folder: Path) -> dict[str, Any]:
     for cell in content["cells"]:  # it may come from somebody else
         if not (folder / cell.get("folder", ".")).resolve().is_relative_to(folder.resolve()):
             raise FairsiloError(f"{folder / 'comparison.json'} is damaged: a run of it lies outside of its folder")
+    content["cells"], content["left_out"] = that_count(folder, content["cells"])
+    if not content["cells"]:
+        first = content["left_out"][0]
+        raise FairsiloError(f"{folder} has no run that counts: {first['why']}; {first['cure']}")
     return content
 
 
@@ -89,8 +96,9 @@ def _summary_of(content: Content) -> Mapping[str, Any]:
 def page(content: Content) -> str:
     """The whole document."""
     grid = content.get("grid")
-    body = header(content) + glance(content) + (heat(content, grid) if grid else "") + headlines(content)
-    body += spread(content) + by_domain(content) + searched(content) + raw(content) + notes(content)
+    body = header(content) + left_out_section(content) + glance(content) + (heat(content, grid) if grid else "")
+    body += headlines(content) + spread(content) + by_domain(content)
+    body += searched(content) + raw(content) + notes(content)
     return document(title(content), body, f"<footer>\n{paragraph(f'fairsilo {__version__}')}</footer>\n")
 
 
@@ -108,7 +116,7 @@ def header(content: Content) -> str:
         ("Model", model(content)),
         ("Held-out domains", held_out(content)),
         ("Seeds", listed(map(str, content["seeds"]), 12)),
-        ("Runs", len(content["cells"])),
+        ("Runs", runs_words(content)),
         ("Rounds", setting(content, "train", "rounds")),
         ("Metric", metric(content)),
         ("Results are read from", selection(content)),
@@ -163,6 +171,12 @@ def counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
+def runs_words(content: Content) -> str:
+    """How many runs there are and, where some are left out, how many count."""
+    count, gone = len(content["cells"]), len(left_out(content))
+    return f"{count} of {count + gone} count" if gone else str(count)
+
+
 def runs_each(content: Content) -> int:
     return len(content["seeds"]) * len(content["held_out"])
 
@@ -174,7 +188,8 @@ def repeats(content: Content) -> str:
     if content["held_out"] == ["-"]:
         domains = "no domain held out"
     each = "one run each" if runs_each(content) == 1 else f"means over {runs_each(content)} runs each"
-    return f"{each} ({seeds}; {domains})"
+    fewer = ", less those left out" if left_out(content) else ""
+    return f"{each} ({seeds}; {domains}{fewer})"
 
 
 def degrees(content: Content) -> str:
@@ -205,7 +220,7 @@ def by_domain(content: Content) -> str:
             spreads["mean"] = whole[name][key]["std"]
             for domain in (*domains, "mean"):
                 centre = centres.get(domain) if key == "fairness" else None
-                mark = domain in guessed or (domain == "mean" and bool(guessed))
+                mark = GUESSED if domain in guessed or (domain == "mean" and guessed) else ""
                 value = with_spread({"mean": found.get(domain), "std": spreads.get(domain)})
                 line += number_cell(value, centre, mark, first=domain == "mean")
             line += cells([number(whole[name][key]["std_domains"])])
@@ -225,21 +240,21 @@ def spread_words(content: Content) -> str:
 def number_cell(
     shown: str,
     centre: float | None,
-    guessed: bool,
+    guessed: str = "",
     first: bool = False,
     domains: float | None = None,
     own: bool = False,
     power: int = 1,
 ) -> str:
-    """A number; small below it the mean that a spread is around, its deviation over held-out domains, and whether the
-    result is no better than guessing, or that of silos' own models."""
+    """A number; small below it the mean that a spread is around, its deviation over held-out domains, the mark of a
+    result that is no better than guessing, and whether it is that of silos' own models."""
     below = f"<small>mean {text(number(centre))}</small>" if centre is not None else ""
     below += (
         f"<small>domains ± {text(signed(unit().number(domains, power)))}</small>"
         if domains is not None and usable(domains)
         else ""
     )
-    below += f"<small>{GUESSED}</small>" if guessed else ""
+    below += f"<small>{text(guessed.strip())}</small>" if guessed else ""
     below += f"<small>{OWN}</small>" if own else ""
     return f'<td class="number{" first" if first else ""}">{text(shown)}{below}</td>'
 
@@ -291,18 +306,17 @@ def global_number(summary: Mapping[str, Any], key: str) -> float | None:
 def headlines(content: Content) -> str:
     """The three answers of every method, and its paired differences to the first."""
     rows = compare_cells(content["methods"], content["cells"])
-    first = content["methods"][0]
     names = ("generalisation", "personalisation", "fairness: std over silos")
     groups = "".join(f'<th class="group" scope="colgroup" colspan="2">{name}</th>' for name in names)
     mean = "one run" if runs_each(content) == 1 else "mean ± std"
-    pair = heads([mean, f"minus {first} ± 95\u00a0%" if len(content["seeds"]) > 1 else f"minus {first}"], True)
+    pair = heads([mean, minus_the_first(content)], True)
     head = f'<tr><td></td>{groups}</tr><tr><th scope="col">method</th>{pair * len(HEADLINES)}</tr>'
     lines, own = [], with_own_models(content["cells"])
     for row in rows:
         line = ""
         for key in HEADLINES:
             centre = row[AT_HOME]["mean"] if key == "fairness" else None
-            guessed, domains = bool(row[key]["at_chance"]), row[key]["std_domains"]
+            guessed, domains = in_runs(row[key], row["cells"]), row[key]["std_domains"]
             mine = key == "fairness" and row["method"] in own
             line += number_cell(with_spread(row[key]), centre, guessed, first=True, domains=domains, own=mine)
             line += cells([difference(row[key])])
@@ -349,16 +363,22 @@ def spread(content: Content) -> str:
     for row in compare_cells(content["methods"], content["cells"]):
         line = ""
         for key, power in (*((one, 1) for one in (AT_HOME, *TAILS)), (VARIANCE, 2)):
-            guessed, domains = bool(row[key]["at_chance"]), row[key]["std_domains"]
+            guessed, domains = in_runs(row[key], row["cells"]), row[key]["std_domains"]
             line += number_cell(with_spread(row[key], power), None, guessed, domains=domains, power=power)
+            line += cells([difference(row[key])]) if key == AT_HOME else ""
         lines.append(f'<tr><th scope="row">{text(marked_own(row["method"], own))}</th>{line}</tr>\n')
-    names = ["mean", *(key.replace("_", " ") for key in TAILS), f"variance, {unit().squared}"]
+    names = ["mean", minus_the_first(content), *(key.replace("_", " ") for key in TAILS), f"variance, {unit().squared}"]
     head = f'<tr><th scope="col">method</th>{heads(names)}</tr>'
     said = f"In {unit().word}, as q-FFL and FFT-GP report it: the mean over silos, the means of the worst and of the "
     said += f"best tenth of them (at least one silo), and the variance over them ({degrees(content)})"
-    said += f"; {spread_words(content)}"
+    said += f"; {spread_words(content)}, and the mean's paired difference to {content['methods'][0]}"
     said += ", and small below it the deviation over held-out domains." if len(content["held_out"]) > 1 else "."
     return section("spread", "Over silos", paragraph(said), table(head, lines))
+
+
+def minus_the_first(content: Content) -> str:
+    """What differences are called at the head of a column."""
+    return f"minus {content['methods'][0]}" + (" ± 95\u00a0%" if len(content["seeds"]) > 1 else "")
 
 
 def difference(found: Mapping[str, Any]) -> str:
@@ -384,7 +404,8 @@ def searched(content: Content) -> str:
 # --------------------------------------------------------------------------------------------------------- every run
 def raw(content: Content) -> str:
     """Every run by itself, with a link to its page; the same numbers unrounded are in the CSV and the JSON."""
-    columns = (*HEADLINES, "mean over silos", "Avg", "Std")
+    apart = not all(silos_are_domains(cell["summary"]) for cell in content["cells"])
+    columns = (*HEADLINES, "mean over silos", *(("Avg", "Std") if apart else ()))
     lead, last = '<th scope="col">run</th>', '<th scope="col">read from</th>'
     head = f"<tr>{lead}{heads(columns)}{last}</tr>"
     lines = []
@@ -392,7 +413,7 @@ def raw(content: Content) -> str:
         summary = cell["summary"]
         three = headline(summary)
         numbers = [three[key] for key in (*HEADLINES, AT_HOME)]
-        numbers += [global_number(summary, key) for key in ("mean", "std_domains")]
+        numbers += [global_number(summary, key) for key in ("mean", "std_domains")] if apart else []
         where = f"{summary['selection']}: {ranges(summary['rounds'])}"
         where += f"; {GUESSED}" if any(at_chance(summary).values()) else ""
         where += f"; fairness of {OWN}" if of_own_models(summary) else ""
@@ -402,17 +423,18 @@ def raw(content: Content) -> str:
         lines.append(
             f'<tr><th scope="row">{name}</th>{cells([finely(value) for value in numbers])}<td>{text(where)}</td></tr>\n'
         )
-    said = f"In {unit().word}. Fairness is the standard deviation around the mean over silos beside it. "
-    said += "Avg and Std: the global model's mean over those who trained and its deviation over their domains."
+    said = f"In {unit().word}. Fairness is the standard deviation around the mean over silos beside it."
+    if apart:
+        said += " Avg and Std: the global model's mean over those who trained and its deviation over their domains."
     folded = f"{paragraph(said, 'quiet')}{table(head, lines)}"
     begin = f"<details{'' if len(lines) > SHOWN else ' open'}><summary>{counted(len(lines), 'run')}</summary>\n"
     return section("runs", "Every run", f"{begin}{folded}</details>\n")
 
 
-def called(cell: Mapping[str, Any]) -> str:
-    """A run by its method, held-out domain and seed."""
-    held_out = [] if cell["held_out"] == "-" else [str(cell["held_out"])]
-    return ", ".join([str(cell["method"]), *held_out, f"seed {cell['seed']}"])
+def silos_are_domains(summary: Mapping[str, Any]) -> bool:
+    """Whether what is measured over silos is what the global model has over domains: each silo is one."""
+    domains = [silo["domain"] for silo in summary.get("silos") or () if not silo["unseen"]]
+    return 0 < len(domains) == len(set(domains)) and not of_own_models(summary)
 
 
 def notes(content: Content) -> str:

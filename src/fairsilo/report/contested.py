@@ -10,10 +10,10 @@ from rich.table import Table as Drawn
 from fairsilo import __version__
 from fairsilo.analysis.paired import SURE
 from fairsilo.report.blocks import cells, document, figure, figures, heading, heads, paragraph, section, table
-from fairsilo.report.charts import text
 from fairsilo.report.crossed import FRONT, contributed
-from fairsilo.report.forest import Effect, forest_chart
+from fairsilo.report.forest import Effect, forest_chart, sure_key
 from fairsilo.report.spreadsheet import csv_text
+from fairsilo.report.texts import text
 from fairsilo.reproduction.contest import Contest
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.runs.folder import RunFolder
@@ -79,10 +79,11 @@ def page(contest: Contest) -> str:
     drawn = []
     for name, found in contest.differences.items():
         label = f"{MEASURES[name].title}, minus {contest.reference}; {MEASURES[name].better}"
-        effects = [Effect(one, found[one].mean, found[one].margin) for one in ordered(contest) if one in found]
+        effects = [Effect(one, of.mean, of.margin, sure=of.sure) for one in ordered(contest) if (of := found.get(one))]
         chart = forest_chart(effects, title=label, x_label="difference, points", decimals=MEASURES[name].decimals)
         drawn.append(figure(MEASURES[name].title, chart, caption=f"{label}."))
-    body += section("differences", f"Differences to {contest.reference}", figures(*drawn))
+    pictures = figures(*drawn) + sure_key(contest.comparisons)
+    body += section("differences", f"Differences to {contest.reference}", pictures)
     ahead, lines = set(contest.front()), []
     for method in ordered(contest):
         numbers = [f"{contest.ranks[method]:.1f}", *(shown(contest, method, name) for name in contest.blocks.answers)]

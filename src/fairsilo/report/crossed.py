@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table as Drawn
 
 from fairsilo.analysis.crossings import SOURCES
-from fairsilo.analysis.paired import SURE, Difference
+from fairsilo.analysis.paired import Difference
 from fairsilo.reproduction.crossing import Crossing
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.runs.comparison import composed
@@ -36,7 +36,7 @@ def about(crossing: Crossing) -> str:
 def contributed(one: Difference, decimals: int = 1) -> str:
     """`+1.2 ± 0.5 !`: the mark says that chance alone would hardly give it."""
     margin = "" if one.margin is None else f" ± {one.margin:.{decimals}f}"
-    return f"{round(one.mean, 9) + 0.0:+.{decimals}f}{margin}{' !' if one.p is not None and one.p < SURE else ''}"
+    return f"{round(one.mean, 9) + 0.0:+.{decimals}f}{margin}{' !' if one.sure else ''}"
 
 
 def sources_of(crossing: Crossing, measure: str) -> str:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from fairsilo import __version__
 from fairsilo.report.blocks import cells, document, figure, figures, heading, heads, paragraph, section, table
-from fairsilo.report.charts import Series, scatter_chart, text
 from fairsilo.report.crossed import about, halves, numbers_of, sources_of, titled
-from fairsilo.report.forest import Effect, forest_chart
+from fairsilo.report.forest import Effect, forest_chart, sure_key
 from fairsilo.report.heat import heat_table
 from fairsilo.report.latex import escaped_latex
+from fairsilo.report.scatters import scatter_chart
+from fairsilo.report.series import Series
 from fairsilo.report.spreadsheet import csv_text
+from fairsilo.report.texts import text
 from fairsilo.reproduction.crossing import Crossing
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.runs.folder import RunFolder
@@ -47,14 +49,13 @@ def forests(crossing: Crossing) -> str:
     drawn = []
     for name, title in zip(crossing.answers, titled(crossing), strict=True):
         for kind, found in zip(("rows", "columns"), crossing.contributions[name], strict=True):
-            effects = [Effect(half, one.mean, one.margin) for half, one in found.items()]
+            effects = [Effect(half, one.mean, one.margin, sure=one.sure) for half, one in found.items()]
             label = f"{kind}: {title}"
             chart = forest_chart(effects, title=label, x_label="difference to the first, points")
             drawn.append(figure(label, chart, caption=f"{label}."))
-    sources = [paragraph(sources_of(crossing, name)) for name in crossing.answers]
-    return section(
-        "halves", "What each half contributes", paragraph(about(crossing)), *sources, figures(*drawn), _table(crossing)
-    )
+    said = [about(crossing), *(sources_of(crossing, name) for name in crossing.answers)]
+    pictures = figures(*drawn) + sure_key(crossing.comparisons)
+    return section("halves", "What each half contributes", *map(paragraph, said), pictures, _table(crossing))
 
 
 def _table(crossing: Crossing) -> str:
@@ -87,8 +88,10 @@ def ahead(crossing: Crossing) -> str:
         series = [Series("other compositions", others, 0)]
         series += [Series(name, [(x[name], y[name])], 1) for name in found]
         labels = [MEASURES[name].title for name in names[:2]]
-        chart = scatter_chart(series, title="The front", x_label=f"{labels[0]}, %", y_label=f"{labels[1]}, %")
-        drawn = figures(figure("The front", chart, caption="Coloured: the front. Point at one to see its name."))
+        x_label, y_label = (f"{label}, %" for label in labels)
+        chart = scatter_chart(series, title="The front", x_label=x_label, y_label=y_label, hollow=True)
+        said = "Coloured: the front. Hollow, as nothing is tested here. Point at one to see its name."
+        drawn = figures(figure("The front", chart, caption=said))
     said = (
         "No other composition is at least as good in all answers and better in one; by means, so chance plays a part."
     )

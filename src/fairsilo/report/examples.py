@@ -6,8 +6,8 @@ import base64
 from collections.abc import Sequence
 
 from fairsilo.report.blocks import paragraph, section
-from fairsilo.report.charts import percent, text
 from fairsilo.report.classes import MODELS
+from fairsilo.report.texts import percent, text
 from fairsilo.runs.pictures import Example, Examples
 
 # told apart without red and green; together they are white

@@ -6,8 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairsilo.report.charts import WIDTH, Scale, frame, nice_ticks, nothing, ruler, signed, text, usable
+from fairsilo.report.axes import WIDTH, Scale, frame, nice_ticks, nothing, ruler
 from fairsilo.report.downloads import Chart, numbers_as_csv
+from fairsilo.report.texts import signed, text, usable
 
 LEFT, RIGHT, LINE = 150.0, 96.0, 20.0  # pixels for names, for numbers, and for each row
 NAME = 19  # letters of a name for which there is room beside its row; longer ones stand above theirs, whole

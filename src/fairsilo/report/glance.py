@@ -8,9 +8,11 @@ from typing import Any
 from fairsilo.analysis.metrics import AT_HOME, with_own_models
 from fairsilo.analysis.paired import Compared, compare_cells, together
 from fairsilo.report.blocks import figure, figures, listed, paragraph, section
-from fairsilo.report.charts import COLOURS, Series, emphasised, legend, scatter_chart, signed, text, usable
 from fairsilo.report.forest import Effect, forest_chart, sure_key
+from fairsilo.report.scatters import scatter_chart
+from fairsilo.report.series import COLOURS, Series, emphasised, legend
 from fairsilo.report.tables import marked_own, of_comparison
+from fairsilo.report.texts import signed, text, usable
 from fairsilo.report.units import in_its_unit, unit
 
 Content = Mapping[str, Any]
@@ -64,6 +66,9 @@ def decimals() -> int:
 
 def verdict(content: Content, found: Found) -> str:
     """What is sure, in a few sentences."""
+    if not found:
+        first = content["methods"][0]
+        return paragraph(f"Nothing to compare: no method has a result where {first} has one, by domain and seed.")
     if not _looked(found):
         return paragraph(
             "No difference has an interval, so that each may be chance: it takes several seeds, whatever the number of "
@@ -74,7 +79,9 @@ def verdict(content: Content, found: Found) -> str:
 
 
 def in_words(content: Content, found: Found) -> str:
-    """All comparisons as sentences, folded away."""
+    """All comparisons as sentences, folded away; nothing where there are none."""
+    if not found:
+        return ""
     return f"<details><summary>In words</summary>\n{_listed(_told(content, found, sure=False))}</details>\n"
 
 
@@ -189,7 +196,10 @@ def trade(content: Content, label: str, across: str, up: str) -> list[str]:
     of = "the named methods" if len(points) > COLOURS else "the other methods"
     zero = told_apart(first, content["methods"], own)
     said = [f"Each point is a method, by its mean differences to {zero}, which is at zero."]
-    said += [f"Thin lines: intervals (95 %) of {of}." if reach else "One seed, so that nothing shows the spread."]
+    seeds = {cell["seed"] for cell in content["cells"]}
+    without = "One seed" if len(seeds) == 1 else "No difference varies from seed to seed"
+    said += [f"Thin lines: intervals (95 %) of {of}." if reach else f"{without}, so that nothing shows the spread."]
+    said += ["What is sure, the forest plots show."] if reach else []
     said += [f"Better is {'right' if unit().higher else 'left'} and {'up' if _upwards(up) else 'down'}."]
     said += [f"Without a comparable spread: {listed(missing, len(missing))}."] if missing else []
     return [figure(label, drawn, legend(series, points=True), " ".join(said))]

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from fairsilo.analysis.groups import KINDS, judged
 from fairsilo.core.disclosure import MINIMUM
-from fairsilo.report import charts
+from fairsilo.report.bars import Bar, bar_chart
 from fairsilo.report.blocks import (
     Run,
     cells,
@@ -26,8 +26,8 @@ from fairsilo.report.blocks import (
     share,
     table,
 )
-from fairsilo.report.charts import Bar, plain, text
 from fairsilo.report.sections import swatches
+from fairsilo.report.texts import percent, plain, text
 from fairsilo.report.units import shown_in, unit
 
 HEADS = {"global": "global", "personal": "own models", "unseen": "unseen"}
@@ -124,7 +124,7 @@ def _results(found: Found, value: str, kinds: Sequence[str]) -> str:
 
 
 def _chart(column: str, runs: Sequence[tuple[Run, int, Found]], kind: str, metric: str) -> str:
-    factor, form = unit().factor, charts.percent if unit().sign else plain
+    factor, form = unit().factor, percent if unit().sign else plain
     shown = [kind, *(["unseen"] if kind != "unseen" and any(found["unseen"] for _, _, found in runs) else [])]
 
     def bar(item: Run, colour: int, found: Found, value: str, of: str) -> Bar:
@@ -143,7 +143,7 @@ def _chart(column: str, runs: Sequence[tuple[Run, int, Found]], kind: str, metri
     ]
     title = f"{'Own models' if kind == 'personal' else 'Global model'} by {column}"
     high = 100.0 if unit().sign else None
-    chart = charts.bar_chart(drawn, title=title, x_label=f"{metric}{unit().label}", form=form, high=high, means=means)
+    chart = bar_chart(drawn, title=title, x_label=f"{metric}{unit().label}", form=form, high=high, means=means)
     hollow = "hollow: at the unseen silos" if len(shown) > 1 else ""
     return figure(title, chart, swatches([(item.method, colour) for item, colour, _ in runs], hollow))
 

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from fairsilo.report.blocks import heads, points, table
-from fairsilo.report.charts import text, usable
 from fairsilo.report.tables import GUESSED
+from fairsilo.report.texts import text, usable
 from fairsilo.runs.comparison import composed
 
 STRONGEST = 42  # percent of the series colour in the best cell: text on it stays legible in both themes

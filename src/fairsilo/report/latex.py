@@ -16,6 +16,7 @@ from fairsilo.analysis.metrics import (
     with_own_models,
 )
 from fairsilo.analysis.paired import compare_cells
+from fairsilo.report.left_out import called, left_out
 from fairsilo.report.tables import (
     CHANCE,
     OF_OWN,
@@ -37,7 +38,8 @@ DAGGER, ASTERISK = r"\dagger", r"\ast"
 def comparison_latex(comparison: Mapping[str, Any]) -> str:
     """A table of methods and answers, then for each answer one of methods and held-out domains."""
     tables = [_answers(comparison), *(_by_domain(comparison, key) for key in HEADLINES)]
-    return "\n".join(f"{one}\n" for one in tables if one)
+    gone = "".join(f"% left out: {called(run)} ({' '.join(run['why'].split())})\n" for run in left_out(comparison))
+    return gone + "\n".join(f"{one}\n" for one in tables if one)
 
 
 def _answers(comparison: Mapping[str, Any]) -> str:

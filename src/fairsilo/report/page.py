@@ -32,7 +32,6 @@ from fairsilo.report.blocks import (
     share,
     table,
 )
-from fairsilo.report.charts import duration, plain, text
 from fairsilo.report.classes import classes
 from fairsilo.report.examples import examples
 from fairsilo.report.figures.drawn import Drawn, figures_in
@@ -42,6 +41,7 @@ from fairsilo.report.said import failures, sent
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
 from fairsilo.report.synthetic import synthetic
 from fairsilo.report.tables import GUESSED, squared
+from fairsilo.report.texts import duration, plain, text
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.report.whole import Whole, caution, way_back, whole_above
 from fairsilo.runs.folder import RunFolder

@@ -7,7 +7,7 @@ from typing import Any
 
 from fairsilo.analysis.privacy import spent, words
 from fairsilo.report.blocks import Run, cells, heads, paragraph, section, table
-from fairsilo.report.charts import text
+from fairsilo.report.texts import text
 
 NOT_COVERED = (
     "It covers what silos send of their training. Sizes, losses and metrics, which silos send for this report, are as "

@@ -7,11 +7,11 @@ from pathlib import Path
 from fairsilo import __version__
 from fairsilo.report.blocks import cells as numbers
 from fairsilo.report.blocks import document, figure, figures, heading, heads, panel, paragraph, section, table
-from fairsilo.report.charts import text
-from fairsilo.report.forest import Effect, forest_chart
+from fairsilo.report.forest import Effect, forest_chart, sure_key
 from fairsilo.report.latex import escaped_latex
 from fairsilo.report.reproduced import NOTHING, cells, estimated, in_words, number, shown, titles
 from fairsilo.report.spreadsheet import csv_text
+from fairsilo.report.texts import text
 from fairsilo.reproduction.measures import MEASURES
 from fairsilo.reproduction.standing import Standing
 from fairsilo.runs.folder import RunFolder
@@ -52,7 +52,7 @@ def effects(standing: Standing, measure: str) -> list[Effect]:
     """The rows with a difference to the first, ours or the paper's."""
     found = [(row.method, row.found[measure]) for row in standing.rows[1:]]
     return [
-        Effect(name, one.gain and one.gain.mean, one.gain and one.gain.margin, one.paper_gain)
+        Effect(name, one.gain.mean, one.gain.margin, one.paper_gain, standing.sure(name, measure))
         for name, one in found
         if one.gain is not None
     ]
@@ -68,7 +68,8 @@ def forests(standing: Standing) -> str:
             drawing = forest_chart(found, title=label, x_label="difference", decimals=measure.decimals)
             diamonds = " Diamonds: the paper's differences." if any(one.other is not None for one in found) else ""
             drawn.append(figure(measure.title, drawing, caption=f"{label}.{diamonds}"))
-    return section("differences", f"Differences to {first}", figures(*drawn)) if drawn else ""
+    pictures = figures(*drawn) + sure_key(standing.comparisons)
+    return section("differences", f"Differences to {first}", pictures) if drawn else ""
 
 
 def rows(standing: Standing) -> str:

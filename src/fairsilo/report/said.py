@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairsilo.analysis.attendance import attendance
 from fairsilo.report.blocks import Run, pair, panel, paragraph, ranges, section, table
-from fairsilo.report.charts import text
+from fairsilo.report.texts import text
 
 SHOWN = 200  # rows of the table of failures; the others are in rounds.jsonl
 

@@ -8,7 +8,8 @@ from statistics import median
 from typing import Any
 
 from fairsilo.analysis.metrics import CLUSTERED, mean, variance
-from fairsilo.report import charts
+from fairsilo.report.axes import spans_decades
+from fairsilo.report.bars import Bar, bar_chart
 from fairsilo.report.blocks import (
     History,
     Run,
@@ -25,7 +26,9 @@ from fairsilo.report.blocks import (
     share,
     table,
 )
-from fairsilo.report.charts import Bar, Series, duration, percent, plain, size, text
+from fairsilo.report.lines import line_chart
+from fairsilo.report.series import Point, Series, emphasised, legend
+from fairsilo.report.texts import duration, percent, plain, size, text
 from fairsilo.report.units import unit
 
 
@@ -43,7 +46,7 @@ def history(run: Run, model: str, split: str, value: str = "metric") -> History:
     return found
 
 
-def means_of(past: History, silos: Iterable[str] | None = None, scale: float | None = None) -> list[charts.Point]:
+def means_of(past: History, silos: Iterable[str] | None = None, scale: float | None = None) -> list[Point]:
     """Round and mean over the silos (all, where none are named), by default in the unit of results."""
     scale = unit().factor if scale is None else scale
     chosen = None if silos is None else set(silos)
@@ -52,7 +55,7 @@ def means_of(past: History, silos: Iterable[str] | None = None, scale: float | N
 
 
 def curves(run: Run, baseline: Run | None) -> str:
-    kinds: list[tuple[str, str, list[list[charts.Point]]]] = []
+    kinds: list[tuple[str, str, list[list[Point]]]] = []
     runs = pair(run, baseline)
     shared = [history(item, "global", "test") for item, _ in runs]
     own = [history(item, "personal", "test") for item, _ in runs]
@@ -64,8 +67,9 @@ def curves(run: Run, baseline: Run | None) -> str:
             {n: values | new.get(n, {}) for n, values in p.items()} for p, new in zip(shared, adapted, strict=True)
         ]
         kinds.append(("Generalisation: global model, unseen domain", accuracy, [means_of(p, unseen) for p in outside]))
-    kinds.append(("Personalisation: mean of the silos' own models", accuracy, [means_of(p) for p in own]))
-    kinds.append(("Global model, mean over the training silos", accuracy, [means_of(p, run.silos) for p in shared]))
+    if any(item.rows for item, _ in runs):  # there are results; the training loss is there before them
+        kinds.append(("Personalisation: mean of the silos' own models", accuracy, [means_of(p) for p in own]))
+        kinds.append(("Global model, mean over the training silos", accuracy, [means_of(p, run.silos) for p in shared]))
     losses = [{int(r["round"]): dict(r.get("train_loss") or {}) for r in item.rounds} for item, _ in runs]
     kinds.append(("Training loss, mean over the silos", "loss", [means_of(past, scale=1.0) for past in losses]))
     drawn = []
@@ -75,8 +79,8 @@ def curves(run: Run, baseline: Run | None) -> str:
             for (item, colour), line in zip(runs, lines, strict=True)
         ]
         limits, form = ((0.0, 100.0), percent) if label == accuracy and unit().sign else (None, plain)
-        chart = charts.line_chart(series, title=title, y_label=label, form=form, limits=limits)
-        drawn.append(figure(title, chart, charts.legend(series) if baseline else ""))
+        chart = line_chart(series, title=title, y_label=label, form=form, limits=limits)
+        drawn.append(figure(title, chart, legend(series) if baseline else ""))
     about = "Every panel has its own scale. Point at a round to read its values."
     return section("curves", "Round by round", paragraph(about), figures(*drawn))
 
@@ -111,7 +115,7 @@ def domains(run: Run, baseline: Run | None) -> str:
     centres = [(item, colour, mean(v for v, unseen in found.values() if not unseen)) for item, colour, found in runs]
     centre = centres[0][2]
     several = sum(1 for _, unseen in own.values() if not unseen) > 1
-    chart = charts.bar_chart(
+    chart = bar_chart(
         groups,
         title="Global model by domain",
         x_label=f"{run.metric}{unit().label}",
@@ -164,11 +168,11 @@ def _warm_ups(run: Run) -> list[tuple[int, str]]:
 def _weights_figure(run: Run) -> str:
     past = _past_weights(run)
     names = run.silos or sorted({name for _, found in past for name in found})
-    series = charts.emphasised({name: [(n, found.get(name)) for n, found in past] for name in names})
+    series = emphasised({name: [(n, found.get(name)) for n, found in past] for name in names})
     title, over = f"Weights of {run.method}", "warm-up over"
     marks = [(n, over) for n, note in _warm_ups(run) if note.startswith(over)]
-    chart = charts.line_chart(series, title=title, y_label="weight", include=[0.0], marks=marks)
-    return figure(title, chart, charts.legend(series))
+    chart = line_chart(series, title=title, y_label="weight", include=[0.0], marks=marks)
+    return figure(title, chart, legend(series))
 
 
 def weights(run: Run, baseline: Run | None) -> str:
@@ -213,11 +217,11 @@ def gap_section(run: Run, baseline: Run | None) -> str:
     drawn = []
     like: list[Series] = []
     for item, _, past in runs:
-        series = charts.emphasised({s: [(n, v.get(s)) for n, v in past.items()] for s in run.silos}, like)
+        series = emphasised({s: [(n, v.get(s)) for n, v in past.items()] for s in run.silos}, like)
         like = like or series
         title = f"Gaps of {item.method}"
-        chart = charts.line_chart(series, title=title, y_label="gap (loss)", include=[0.0, *every])
-        drawn.append(figure(title, chart, charts.legend(series)))
+        chart = line_chart(series, title=title, y_label="gap (loss)", include=[0.0, *every])
+        drawn.append(figure(title, chart, legend(series)))
     about = "The gap of a silo is the validation loss of the global model minus that of its own model. "
     about += "Equal gaps mean that no silo pays more than another for the shared model."
     return section("gaps", "Generalisation gaps", paragraph(about), figures(*drawn, *gap_variance(run, runs)))
@@ -232,12 +236,12 @@ def gap_variance(run: Run, runs: Sequence[tuple[Run, int, History]]) -> tuple[st
         Series(item.method, [(n, variance(v.values()) if v else None) for n, v in past.items()], colour, colour == 2)
         for item, colour, past in runs
     ]
-    log = charts.spans_decades(value for line in series for _, value in line.points)
+    log = spans_decades(value for line in series for _, value in line.points)
     title = "Variance of the gaps over the silos"
-    chart = charts.line_chart(series, title=title, y_label="variance", log=log, include=() if log else [0.0])
+    chart = line_chart(series, title=title, y_label="variance", log=log, include=() if log else [0.0])
     words = "This is the population variance over the M silos: the mean squared distance of a gap from the mean gap. "
     words += f"FFT-GP's eq. 6 is 2 M² times this: a double sum over pairs of silos, here {2 * count * count} times."
-    return figure(title, chart, charts.legend(series) if len(series) > 1 else ""), panel(words)
+    return figure(title, chart, legend(series) if len(series) > 1 else ""), panel(words)
 
 
 # -------------------------------------------------------------------------------------------------------- 8 costs
@@ -318,4 +322,4 @@ def cost_figure(run: Run, baseline: Run | None, kinds: Iterable[str], key: str) 
     ]
     title, form, unit = ("Time a round", duration, "seconds") if key == "seconds" else ("Bytes a round", size, "bytes")
     key_ = swatches([(item.method, colour) for item, colour, _ in found]) if baseline else ""
-    return figure(title, charts.bar_chart(groups, title=title, x_label=unit, form=form), key_)
+    return figure(title, bar_chart(groups, title=title, x_label=unit, form=form), key_)

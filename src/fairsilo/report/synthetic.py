@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 
 from fairsilo.report.blocks import paragraph, section
-from fairsilo.report.charts import text
+from fairsilo.report.texts import text
 from fairsilo.runs.pictures import Sheet
 
 

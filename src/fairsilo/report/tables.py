@@ -28,8 +28,9 @@ from fairsilo.analysis.metrics import (
 )
 from fairsilo.analysis.paired import compare_cells
 from fairsilo.analysis.privacy import words
-from fairsilo.report.charts import size
+from fairsilo.report.left_out import left_out, left_out_tables
 from fairsilo.report.spreadsheet import csv_text
+from fairsilo.report.texts import size
 from fairsilo.report.units import in_its_unit, shown_in, unit
 from fairsilo.runs.inventory import Kept
 
@@ -152,6 +153,7 @@ def explained(table: Table, own: bool = False) -> Table:
 def comparison_tables(comparison: Mapping[str, Any]) -> list[Table]:
     """All tables of a comparison; what a mark means stands once, under the last table that has it."""
     tables = [*held_out_tables(comparison), comparison_table(comparison), spread_table(comparison)]
+    tables += left_out_tables(comparison)
     said: set[str] = set()
     for table in reversed(tables):
         notes = str(table.caption or "").splitlines()
@@ -293,7 +295,7 @@ def paired_difference(found: Mapping[str, Any]) -> str:
 
 
 def comparison_csv(comparison: Mapping[str, Any]) -> str:
-    """One line per cell, so that any statistic can be recomputed."""
+    """One line per cell, so that any statistic can be recomputed; last those that are left out, with why."""
     columns = ["method", "held_out", "seed", *HEADLINES, "fairness_of", "fairness_mean", "fairness_chance_level"]
     columns += [f"fairness_{key}" for key in (*TAILS, VARIANCE)]
     columns += [*(f"{key}_at_chance" for key in HEADLINES), "gap_variance", CLUSTERED, "selection"]
@@ -314,7 +316,9 @@ def comparison_csv(comparison: Mapping[str, Any]) -> str:
             | {"selection": summary["selection"]}
             | groups
         )
-    return csv_text(columns, rows)
+    gone = left_out(comparison)
+    rows += [{key: run[key] for key in ("method", "held_out", "seed")} | {"left_out": run["why"]} for run in gone]
+    return csv_text([*columns, *(["left_out"] if gone else [])], rows)
 
 
 def methods_table(descriptions: Sequence[Mapping[str, Any]]) -> Table:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fairsilo import __version__
 from fairsilo.analysis.metrics import Row
+from fairsilo.report.bars import Bar, bar_chart
 from fairsilo.report.blocks import (
     cells,
     document,
@@ -25,8 +26,11 @@ from fairsilo.report.blocks import (
     share,
     table,
 )
-from fairsilo.report.charts import COLOURS, Bar, Series, bar_chart, legend, line_chart, scatter_chart, text
 from fairsilo.report.forest import Effect, forest_chart, sure_key
+from fairsilo.report.lines import line_chart
+from fairsilo.report.scatters import scatter_chart
+from fairsilo.report.series import COLOURS, Series, legend
+from fairsilo.report.texts import text
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.runs.folder import RunFolder
 from fairsilo.tuning.alike import Alike, differences, looked

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import Run, listed
-from fairsilo.report.charts import text
+from fairsilo.report.left_out import left_out
+from fairsilo.report.texts import text
 from fairsilo.runs.folder import RunFolder
 
 PAGE = "comparison.html"
@@ -41,7 +42,8 @@ class Whole:
 def whole_of(folder: Path, content: Mapping[str, Any], page: bool) -> Whole:
     """A comparison from what `comparison.json` holds."""
     methods, seeds = (tuple(map(str, content[key])) for key in ("methods", "seeds"))
-    return Whole(folder, methods, seeds, len(content["cells"]), page)
+    runs = len(content["cells"]) + len(left_out(content))
+    return Whole(folder, methods, seeds, runs, page)
 
 
 def whole_above(run: Path) -> Whole | None:

@@ -69,6 +69,11 @@ class Contest:
             for measure in self.blocks.answers
         }
 
+    @property
+    def comparisons(self) -> int:
+        """How many differences are corrected for: those of several seeds."""
+        return sum(one.repeated for some in self.differences.values() for one in some.values())
+
     @cached_property
     def ranks(self) -> dict[str, float]:
         """Method -> its rank, mean over federations and judged answers; 1 is the best."""

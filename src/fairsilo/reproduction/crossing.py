@@ -125,6 +125,11 @@ class Crossing:
         sure = iter(corrected([one for halves in found.values() for half in halves for one in half.values()]))
         return {name: tuple({half: next(sure) for half in kind} for kind in halves) for name, halves in found.items()}
 
+    @property
+    def comparisons(self) -> int:
+        """How many contributions are corrected for; none of a single look, which tests nothing."""
+        return sum(one.repeated for halves in self.contributions.values() for half in halves for one in half.values())
+
     def front(self) -> list[str]:
         """The compositions that no other beats in all judged answers at once, by their means."""
         return front([self.means(name) for name in self.blocks.judged])

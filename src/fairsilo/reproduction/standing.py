@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from fairsilo.analysis.paired import SAME, from_pairs, holm
+from fairsilo.analysis.paired import SAME, SURE, from_pairs, holm
 from fairsilo.reproduction.ledger import key, read
 from fairsilo.reproduction.measures import MEASURES, Record
 from fairsilo.reproduction.tables import Table, tables
@@ -126,6 +126,10 @@ class Standing:
             for place, one in zip(p, holm(list(p.values()), self.comparisons), strict=True)
             if one is not None
         }
+
+    def sure(self, method: str, measure: str) -> bool:
+        """Whether chance would hardly give a row's difference to the first, corrected for all of them."""
+        return self.corrected.get((method, measure), 1.0) < SURE
 
     @property
     def comparisons(self) -> int:

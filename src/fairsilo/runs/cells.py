@@ -24,12 +24,14 @@ from fairsilo.engine.events import Callback, Event, Guarded, guarded
 from fairsilo.engine.features import Shelf
 from fairsilo.engine.lanes import LANES
 from fairsilo.errors import FairsiloError
+from fairsilo.runs.counting import check_rows
 from fairsilo.runs.engines import engines
 from fairsilo.runs.folder import status_of
 from fairsilo.runs.lock import locked
+from fairsilo.runs.opened import read_experiment
 from fairsilo.runs.running import place_of, run_one, start_folder
 from fairsilo.runs.saved import SavedRun
-from fairsilo.runs.setup import Objects, dataset_of, federation_of, read_experiment
+from fairsilo.runs.setup import Objects, dataset_of, federation_of
 
 RETRIES = 3  # of a cell whose worker on a cluster dies
 
@@ -96,6 +98,7 @@ def _read_what_is_needed(cell: Cell) -> None:
         headline(summary)
     except (AttributeError, KeyError, TypeError) as problem:
         raise FairsiloError(f"{cell.folder / 'summary.json'} is damaged: it holds no results of a run") from problem
+    check_rows(cell.folder)
 
 
 def one_by_one(

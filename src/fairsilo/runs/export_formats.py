@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
+from fairsilo.core.files import save_tensors
 from fairsilo.engine.blueprint import Blueprint
-from fairsilo.errors import FairsiloError, nearest
+from fairsilo.errors import FairsiloError
 from fairsilo.runs.exported import Answering, read_exported
+from fairsilo.runs.names import refuse_unknown_export
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -97,8 +98,7 @@ class Format:
 
 
 def format_of(name: str) -> Format:
-    if name not in FORMATS:
-        raise FairsiloError(f"--to is {name!r}{nearest(name, FORMATS)}")
+    refuse_unknown_export(name)
     return FORMATS[name]
 
 
@@ -217,7 +217,7 @@ def _read_onnx(source: Source) -> Asked:
 def _write_weights(source: Source) -> None:
     # copies, because the format refuses tensors that share their storage, as tied ones do
     tensors = {name: one.detach().clone().contiguous() for name, one in source.module.network.state_dict().items()}
-    save_file(tensors, source.place.path, metadata={"format": "pt", **source.facts})
+    save_tensors(tensors, source.place.path, {"format": "pt", **source.facts})
 
 
 def _read_weights(source: Source) -> Asked:

@@ -25,7 +25,8 @@ from fairsilo.methods.text import method as method_of
 from fairsilo.methods.text import text_of
 from fairsilo.models import described
 from fairsilo.models.networks import Staged
-from fairsilo.runs.setup import as_method, refuse_code
+from fairsilo.runs.opened import refuse_code
+from fairsilo.runs.setup import as_method
 from fairsilo.tasks import registry as tasks
 
 DESCRIPTIONS = ("model.json", "config.json")  # the second in a folder of the Hugging Face layout

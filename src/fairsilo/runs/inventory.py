@@ -167,9 +167,14 @@ def kept_or_damaged(folder: Path, *, running: bool | None = None, sized: bool = 
             raise FairsiloError(f"{folder} is damaged: it has texts for numbers")
     except Exception as problem:  # noqa: BLE001 - files of anybody's, with anything in them
         size = sum(_size(path) for path in folder.rglob("*")) if sized else 0
-        why = " ".join(_why(folder, problem).split())
+        why = why_damaged(folder, problem)
         return Kept(folder, DAMAGED, "", "-", None, (0, None), {}, "", None, size, _began(folder), why)
     return found
+
+
+def why_damaged(folder: Path, problem: Exception) -> str:
+    """What keeps a run from being read, as one line."""
+    return " ".join(_why(folder, problem).split())
 
 
 def _why(folder: Path, problem: Exception) -> str:

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from fairsilo import data
 from fairsilo.config import Experiment
+from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods import names
 from fairsilo.models import described
 from fairsilo.runs.comparison import method_in
+
+EXPORTS = ("onnx", "pt2", "safetensors", "hf")  # the formats of an export
 
 
 def refuse_unknown(experiment: Experiment, rows: Sequence[str] = ()) -> None:
@@ -24,3 +27,8 @@ def refuse_unknown(experiment: Experiment, rows: Sequence[str] = ()) -> None:
         described.check(experiment.model)
     if experiment.data.name:
         data.refuse_unknown(experiment.data.name)
+
+
+def refuse_unknown_export(name: str) -> None:
+    if name not in EXPORTS:
+        raise FairsiloError(f"--to is {name!r}{nearest(name, EXPORTS)}")

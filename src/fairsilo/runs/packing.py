@@ -55,7 +55,10 @@ def pack(folder: Path, path: Path, *, models: bool = True, samples: bool = False
             for inner in files:
                 name = str(PurePosixPath(folder.resolve().name, inner.relative_to(folder)))
                 told = None if samples else _without_reasons(inner)
-                archive.writestr(name, told) if told is not None else archive.write(inner, name)
+                if told is None:
+                    archive.write(inner, name)
+                else:  # who unpacks it may read it as the file that it is made from
+                    archive.writestr(zipfile.ZipInfo.from_file(inner, name), told, zipfile.ZIP_DEFLATED)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)

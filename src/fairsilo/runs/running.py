@@ -43,6 +43,7 @@ from fairsilo.runs.engines import EngineMaker, engines
 from fairsilo.runs.examples import write_examples
 from fairsilo.runs.folder import BASELINE, finished, slug, status_of
 from fairsilo.runs.lock import LOCK, OWNER, locked
+from fairsilo.runs.opened import read_experiment
 from fairsilo.runs.saved import SavedRun
 from fairsilo.runs.seen import write_seen
 from fairsilo.runs.setup import (
@@ -52,7 +53,6 @@ from fairsilo.runs.setup import (
     federation_of,
     fingerprint,
     plan_of,
-    read_experiment,
     resolved,
     sends_of,
     server_data_of,

@@ -12,8 +12,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fairsilo import config
-from fairsilo import data as sources
 from fairsilo.config import INVERSE, DataSettings, EngineSettings, EvaluateSettings, Experiment
 from fairsilo.core.arithmetic import Arithmetic, fast
 from fairsilo.core.disclosure import MINIMUM
@@ -34,7 +32,6 @@ from fairsilo.engine.features import Shelf
 from fairsilo.engine.styles import ask_words
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods import catalogue
-from fairsilo.methods.pieces import references
 from fairsilo.methods.text import method as method_of
 from fairsilo.methods.text import text_of
 from fairsilo.models import described
@@ -72,31 +69,6 @@ def named_method(given: str | Method | Part) -> tuple[str, dict[str, Method]]:
     made = as_method(given)
     text = text_of(made)
     return (text, {}) if text is not None else (made.name, {made.name: made})
-
-
-def read_experiment(folder: Path, trust: bool = False) -> Experiment:
-    """The configuration of a run folder.
-
-    Raises:
-        FairsiloError: There is none, or it names code to import (`package:name`) and `trust` is off.
-    """
-    if not (folder / "config.yaml").exists():
-        raise FairsiloError(f"{folder} is no run folder: it has no config.yaml")
-    experiment = config.experiment(config.read_yaml(folder / "config.yaml"))
-    methods = [name for text in (experiment.method, experiment.baseline) if text for name in references(text)]
-    model = [experiment.model] if described.names_code(experiment.model) else []
-    data = [experiment.data.name] if experiment.data.name and sources.names_code(experiment.data.name) else []
-    refuse_code(folder, [*methods, *model, *data], trust)
-    return experiment
-
-
-def refuse_code(folder: Path, code: list[str], trust: bool) -> None:
-    """Raise FairsiloError where a run folder names code to import and the user did not say that it is trusted."""
-    if code and not trust:
-        raise FairsiloError(
-            f"{folder} names code that would be imported and run: {', '.join(code)}; "
-            "if you trust it, say so with --trust (in Python: trust=True)"
-        )
 
 
 def dataset_of(data: DataSettings) -> Dataset:

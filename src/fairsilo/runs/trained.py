@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,39 +14,28 @@ from torch import Tensor
 
 from fairsilo.core import streams
 from fairsilo.core.answers import EXCHANGE, SAVED, adapt_silo
-from fairsilo.core.arithmetic import EXACT
-from fairsilo.core.files import on_device
 from fairsilo.core.measuring import measure, output_of, read_measure, row_of, tallied
-from fairsilo.core.messages import MODEL, Message, Number, Reply, Request
+from fairsilo.core.messages import Number, Request
 from fairsilo.core.method import Method
 from fairsilo.core.needs import parts_in
 from fairsilo.core.output import Output, as_vectors
-from fairsilo.core.part import Part
-from fairsilo.core.roster import Roster
-from fairsilo.core.round import open_adaptation, open_evaluation, open_personalisation, open_round
+from fairsilo.core.round import open_adaptation, open_personalisation, open_round
 from fairsilo.core.samples import SiloData, Split
-from fairsilo.core.server import Server
-from fairsilo.core.silo import Memory, Silo
 from fairsilo.core.task import Measure
 from fairsilo.data.dataset import Domain
-from fairsilo.engine.blueprint import Blueprint, ModelMaker
 from fairsilo.engine.grouping import at_hand, results_in
-from fairsilo.engine.silo_store import memory_of
 from fairsilo.errors import FairsiloError, nearest
 from fairsilo.methods.text import method as method_of
 from fairsilo.protocols import names_of
 from fairsilo.runs import exporting
-from fairsilo.runs.joining import newcomer, nobody
-from fairsilo.runs.saved import SavedRun
-from fairsilo.runs.seen import Seen, read_seen
-from fairsilo.runs.setup import Objects, as_method, plan_of, read_experiment, refuse_code
-from fairsilo.tasks.registry import names_code
+from fairsilo.runs.finished import FinishedRun
+from fairsilo.runs.joining import newcomer
 
 if TYPE_CHECKING:
     from fairsilo.runs.estimator import TrainedClassifier, TrainedRegressor
 
 
-class Trained:
+class Trained(FinishedRun):
     """The models of a finished run and the method's own rules for them; the training data are not needed.
 
     Args:
@@ -99,38 +86,6 @@ class Trained:
         True
     """
 
-    def __init__(
-        self,
-        folder: str | Path,
-        *,
-        method: Method | Part | None = None,
-        model: ModelMaker | None = None,
-        trust: bool = False,
-    ) -> None:
-        self.folder = Path(folder)
-        self.run_folder = SavedRun(self.folder)
-        self.experiment = read_experiment(self.folder, trust)
-        self.facts = self.run_folder.read_json("run.json")
-        if self.facts.get("status") != "finished":
-            raise FairsiloError(f"{folder} is not finished; `fairsilo resume {folder}` goes on with it")
-        for kind, given in (("model", model), ("method", method)):
-            if kind in self.facts.get("objects", ()) and given is None:
-                raise FairsiloError(
-                    f"{folder} was begun from Python with a {kind} of its own; use it there: "
-                    f"fairsilo.load(folder, {kind}=...)"
-                )
-        if "roster" not in self.facts:
-            raise FairsiloError(f"{folder} was written by an earlier version, without the roster of its silos")
-        if self.experiment.engine.device == "cuda" and not torch.cuda.is_available():
-            engine = dataclasses.replace(self.experiment.engine, device="cpu")
-            self.experiment = dataclasses.replace(self.experiment, engine=engine)
-        self.roster = Roster.from_dict(self.facts["roster"])
-        refuse_code(self.folder, [self.roster.task] if names_code(self.roster.task) else [], trust)
-        self.classes, self.shape, self.silos = self.roster.classes, self.roster.shape, self.roster.names
-        own = {} if method is None else {self.experiment.method: as_method(method)}
-        self.plan: Blueprint = plan_of(self.experiment, self.roster, Objects(None, model, own))
-        self.model = self.plan.flat()
-
     @property
     def size(self) -> int | None:
         """To which images are resized; None where they must have the size trained with already."""
@@ -140,105 +95,6 @@ class Trained:
     def classes_(self) -> NDArray[Any]:
         """The names of the classes, under the name that scikit-learn gives them."""
         return np.array(self.classes)
-
-    @cached_property
-    def seen(self) -> Seen | None:
-        """What the run trained on and validated with, by fingerprints."""
-        return read_seen(self.folder)
-
-    @cached_property
-    def memories(self) -> dict[str, Memory]:
-        """What each silo remembered at the end."""
-        saved = self.run_folder.read_checkpoint()
-        kept = self.run_folder.read_memories(saved[0]) if saved else {}
-        device = torch.device(self.plan.device)
-        return {name: memory_of(memory, device) for name, memory in kept.items()}
-
-    @cached_property
-    def server(self) -> Server:
-        """The server as it was at the end."""
-        plan, saved = self.plan, self.run_folder.read_checkpoint()
-        own = plan.server_flat()
-        layout = plan.layout.wire
-        held = own.layout if own else layout
-        vector = held.pack(self.run_folder.read_model(("global",))).to(plan.device) if held.size else torch.empty(0)
-        memory = Memory(on_device(saved[1]["memory"], torch.device(plan.device))) if saved else Memory()
-        return Server(
-            method=plan.method,
-            vector=vector,
-            layout=held,
-            silo_layout=layout,
-            names=self.silos,
-            training=plan.training,
-            rounds=plan.training.rounds,
-            seed=plan.seed,
-            exchange=self._exchange,
-            round=plan.training.rounds,
-            memory=memory,
-            own_model=own,
-            task=plan.task,
-        )
-
-    def _exchange(self, kind: str, messages: dict[str, Message]) -> Iterator[Reply]:
-        """Silos that are not here answer from what they remembered."""
-        for name, message in messages.items():
-            silo = self._silo(nobody(name), Request(kind, self.plan.training.rounds, message), self.memories.get(name))
-            yield Reply(name, EXCHANGE[kind](silo))
-
-    # ----------------------------------------------------------------------------------------------------------- models
-    def personal(self, silo: str, which: str = "best") -> Tensor:
-        """A silo's own model: its best one by validation, or its last."""
-        kept = self.run_folder.read_model(("personal", self.kept(silo, which), silo))
-        return self.model.layout.pack(kept).to(self.plan.device)
-
-    def kept(self, silo: str, which: str) -> str:
-        """Which of a silo's models there is: without validation data there is no best, and the last is taken."""
-        if which not in ("best", "last"):
-            raise FairsiloError(f"which is {which!r}; it must be best or last")
-        for one in dict.fromkeys((which, "last")):
-            if self.run_folder.model_path(("personal", one, silo)).exists():
-                return one
-        if silo not in self.silos:
-            raise FairsiloError(f"{self.folder} has no silo {silo!r}{nearest(silo, self.silos)}")
-        raise FairsiloError(f"{self.folder} kept no model of silo {silo!r}: it was not there at the end")
-
-    def _silo(self, data: SiloData, request: Request, memory: Memory | None = None, model: Any = None) -> Silo:
-        return self.plan.silo(model or self.model, data, request, memory or Memory())
-
-    def _holding(self, data: SiloData, silo: str | None, which: str) -> Silo:
-        """A silo with these data that holds the global model, or that silo's own one."""
-        server = self.server
-        message = open_evaluation(server, [silo] if silo else (), () if silo else [data.name])
-        request = Request("evaluate", server.round, message[silo or data.name])
-        if silo is None and server.own_model is not None:
-            held = self._silo(data, request, model=server.own_model)
-        else:
-            held = self._silo(data, request, self.memories.get(silo or ""))
-        if silo:
-            held.model.load(self.personal(silo, which))
-        elif not server.layout.size:
-            raise FairsiloError(f"{self.plan.method.name} has no global model; name a silo with --silo")
-        else:
-            held.load(request.message.tensors[MODEL])
-        return held
-
-    def holding(self, silo: str | None, which: str) -> Silo:
-        """A silo without data that holds the global model, or that silo's own one: what answers in `predict`."""
-        return self._holding(nobody("images"), silo, which)
-
-    @property
-    def rounds_otherwise(self) -> bool:
-        """Whether the run computes otherwise than in float32 on a CPU."""
-        return self.plan.device != "cpu" or self.plan.arithmetic.precision != EXACT.precision
-
-    def on_cpu(self) -> Trained:
-        """The same models on the CPU in plain float32, in a network that nobody else holds."""
-        twin = copy.copy(self)
-        for kept in ("memories", "server"):  # made anew, on the CPU
-            twin.__dict__.pop(kept, None)
-        twin.plan = dataclasses.replace(self.plan, device="cpu", arithmetic=EXACT)
-        twin.model = twin.plan.flat()
-        return twin
 
     # ---------------------------------------------------------------------------------------------------------- answers
     def predict(self, images: Tensor, silo: str | None = None, which: str = "best") -> Tensor:

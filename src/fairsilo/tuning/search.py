@@ -17,6 +17,7 @@ import yaml
 from fairsilo import config
 from fairsilo.config import Experiment
 from fairsilo.data.federation import Federation
+from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.events import Callback, Event, Guarded, guarded, silent
 from fairsilo.engine.features import Shelf
 from fairsilo.errors import FairsiloError
@@ -135,7 +136,7 @@ def tune(
     ends = None if options.budget is None else time.monotonic() + options.budget
     found, counted = {}, {}
     with locked(folder):
-        _keep_settings(folder, base, options)
+        _keep_settings(folder, base, options, options.trials * len(names) * len(domains))
         for place, domain in enumerate(domains):
             search = search_of(domain)
             left = None if ends is None else ends - (ends - time.monotonic()) * (1 - 1 / (len(domains) - place))
@@ -163,14 +164,15 @@ def chosen_text(tuning: Tuning, base: Experiment) -> str:
     return f"# Chosen by the training silos' validation data: {said}.\n" + yaml.safe_dump(content, sort_keys=False)
 
 
-def _keep_settings(folder: Path, base: Experiment, options: Options) -> None:
+def _keep_settings(folder: Path, base: Experiment, options: Options, trials: int) -> None:
     """A folder holds one search: the same settings may go on with more trials, others need another folder."""
     asked = {name: str(span or "-") for name, span in options.search.items()}
     kept = {"settings": config.as_dict(base), "search": asked, "sampler": options.sampler, "by": options.by}
     kept = json.loads(json.dumps(kept))
-    if (folder / "asked.json").exists() and RunFolder(folder).read_json("asked.json") != kept:
+    before = RunFolder(folder).read_json("asked.json") if (folder / "asked.json").exists() else kept
+    if {**before, "trials": trials} != {**kept, "trials": trials}:
         raise FairsiloError(f"{folder} holds a search with other settings; choose another folder with --out")
-    RunFolder(folder).write_json("asked.json", kept)
+    RunFolder(folder).write_json("asked.json", {**kept, "trials": trials})  # for whoever watches
 
 
 @dataclass
@@ -212,11 +214,14 @@ class _Search:
         return Study(place, Space.of(name, self.here, self.options.search), self.options.sampler, self.here.seed)
 
     def _judge(self, row: Experiment) -> Judge:
-        plan = plan_of(resolved(row, self.federation.roster), self.federation.roster, self.objects)
+        plan = self._plan(row)
         if not any(len(silo.validation) for silo in self.federation.silos):
             raise FairsiloError("no silo has validation samples to choose by; set data.validation above 0")
         rule = self.here.evaluate.selection
         return Judge(plan.method.results, rule, plan.task.reported.higher_is_better, self.options.by)
+
+    def _plan(self, row: Experiment) -> Blueprint:
+        return plan_of(resolved(row, self.federation.roster), self.federation.roster, self.objects)
 
     def _found(self, study: Study, trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         scored = [trial for trial in trials if trial["score"] is not None]
@@ -271,7 +276,10 @@ class _Search:
         return Job(study.place, one.number, resolved(chosen, self.federation.roster), folder, self._judge(chosen))
 
     def _say(self, one: _Asked, ended: Ended) -> None:
-        how = f"{ended.score:.4f}" if ended.score is not None else f"given up in round {ended.rounds}: {ended.why}"
+        if ended.score is None:
+            how = f"given up in round {ended.rounds}: {ended.why}"
+        else:
+            how = self._plan(row_of(self.here, one.row)).task.reported.said(ended.score)
         text = f"{one.name}, {self.domain} held out, trial {one.number + 1} of {self.options.trials}: {how}"
         self.listener(Event("note", 0, self.here.train.rounds, text=text))
 

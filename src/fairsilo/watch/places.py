@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -15,6 +15,7 @@ from fairsilo.report.page import read_run
 from fairsilo.runs.folder import BASELINE, NOW
 from fairsilo.runs.inventory import ATTEMPT, DAMAGED, MARKS, Kept, awaited, folders_under, kept_or_damaged
 from fairsilo.runs.lock import in_use
+from fairsilo.watch.tryouts import Tryouts, tryouts_in
 
 FRESH = 0.5  # seconds for which a look at the disk serves all who ask
 REST = 10  # times as long as it took, at least, until the next one
@@ -62,6 +63,7 @@ class Places:
     root: Path
     _runs: dict[str, Path] = field(default_factory=dict)
     _comparisons: dict[str, Path] = field(default_factory=dict)
+    _tryouts: dict[str, Tryouts] = field(default_factory=dict)
     _due: float = 0.0  # when the disk is looked at again
     _guard: threading.Lock = field(default_factory=threading.Lock)
     _kept: Memory[Kept | None] = field(default_factory=lambda: Memory(10_000))
@@ -79,15 +81,32 @@ class Places:
         self._look()
         return self._comparisons
 
+    @property
+    def tryouts(self) -> dict[str, Tryouts]:
+        """Folders in which a command tries things out, if there are runs in them."""
+        self._look()
+        return self._tryouts
+
     def name(self, folder: Path) -> str:
-        """What a folder is called in addresses and on pages."""
+        """What a folder is called in addresses."""
         return folder.relative_to(self.root).as_posix()
+
+    def title(self, name: str) -> str:
+        """What a folder is called on pages."""
+        return self.root.name if name == "." else name
+
+    def tryouts_of(self, name: str) -> Tryouts | None:
+        """Those that a run, or a comparison, is part of."""
+        above = innermost(self._tryouts, name)
+        return None if above is None else self._tryouts[above]
 
     def kept(self, folder: Path) -> Kept | None:
         """How far a run is; read again only where its files changed. None: it is not there any more."""
         running = in_use(folder)
         looks = (running, awaited(folder), *looks_of(KEPT_FILES, folder, folder / BASELINE))
-        return self._kept.get(folder, looks, lambda: _how_far(folder, running))
+        found = self._kept.get(folder, looks, lambda: _how_far(folder, running))
+        above = self.tryouts_of(self.name(folder))
+        return replace(found, state=above.state_of(found)) if found and above else found
 
     def read(self, folder: Path, like: Path | None = None) -> Run:
         """What a run folder holds, summarised as the run in another folder where one is given."""
@@ -107,9 +126,27 @@ class Places:
             comparisons: dict[str, Path] = {}
             for folder, is_run in folders_under(self.root):
                 (runs if is_run else comparisons)[self.name(folder)] = folder
+            tryouts = {self.name(one.folder): one for one in map(tryouts_in, self._above(runs.values())) if one}
             ended = time.monotonic()
-            self._runs, self._comparisons = runs, comparisons
+            self._runs, self._comparisons, self._tryouts = runs, comparisons, tryouts
             self._due = ended + max(FRESH, REST * (ended - begun))
+
+    def _above(self, folders: Iterable[Path]) -> set[Path]:
+        """The folders that runs lie in, at any depth, as far as the root."""
+        return {above for folder in folders for above in folder.parents if above.is_relative_to(self.root)}
+
+
+def innermost(names: Container[str], name: str) -> str | None:
+    """Which of the folders with these names a run, or a comparison, lies in: the innermost of several."""
+    while name := name.rpartition("/")[0]:
+        if name in names:
+            return name
+    return "." if "." in names else None
+
+
+def within(folder: str, name: str) -> bool:
+    """Whether a run lies in a folder, by their names."""
+    return folder in (".", name) or name.startswith(f"{folder}/")
 
 
 def _how_far(folder: Path, running: bool) -> Kept | None:

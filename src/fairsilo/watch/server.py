@@ -17,13 +17,17 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from fairsilo.errors import FairsiloError
-from fairsilo.watch.pages import POLICY, comparison_page, overview, pair_page, run_page, within
-from fairsilo.watch.places import Places, mark
+from fairsilo.watch.all_runs import overview
+from fairsilo.watch.comparison import comparison_page
+from fairsilo.watch.one_run import run_page
+from fairsilo.watch.pieces import POLICY
+from fairsilo.watch.places import Places, mark, within
+from fairsilo.watch.two_runs import pair_page
 
 LOOPBACK = "127.0.0.1"
 PORT = 8400
 EVERY = 10  # seconds
-SERVED = ("report.html", "comparison.html")  # what is shown as it lies in a folder
+SERVED = ("report.html", "comparison.html", "advice.html", "tuning.html")  # what is shown as it lies in a folder
 # a report may come from anybody, and is shown at the address that has the token's cookie
 SERVED_POLICY = "sandbox allow-downloads; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 HTML = "text/html; charset=utf-8"
@@ -97,11 +101,13 @@ class Watch(ThreadingHTTPServer):
             MissingError: There is no such page.
         """
         places, runs, comparisons = self.places, self.places.runs, self.places.comparisons
+        tried = {name: one.folder for name, one in places.tryouts.items()}
         kind, _, name = _unquoted(path).removeprefix("/").partition("/")
         if kind == "" and list(runs) == ["."]:
             kind = "run"
         if kind == "" and not name:
-            return Found([*runs.values(), *comparisons.values()], lambda: overview(places, runs, comparisons))
+            folders = [*runs.values(), *comparisons.values(), *tried.values()]
+            return Found(folders, lambda: overview(places, runs, comparisons))
         if kind == "pair" and not name:
             chosen = {one: _in(runs, one) for one in map(_unquoted, query.get("run", ()))}
             return Found(list(chosen.values()), lambda: pair_page(places, chosen))
@@ -115,7 +121,7 @@ class Watch(ThreadingHTTPServer):
             inside = [run for one, run in runs.items() if within(name, one)]
             return Found([whole, *inside], lambda: comparison_page(places, name, whole, runs))
         folder, _, file = name.rpartition("/")
-        served = _in(comparisons | runs, folder or ".") / file
+        served = _in(comparisons | tried | runs, folder or ".") / file
         # what a link leads to may lie anywhere
         if kind != "files" or file not in SERVED or served.is_symlink() or not served.is_file():
             raise MissingError

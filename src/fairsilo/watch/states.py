@@ -123,9 +123,16 @@ def _word(why: str) -> str:
     return "excluded" if why.startswith(EXCLUDED) else "failed"
 
 
-def left(run: Run, now: Mapping[str, Any]) -> float | None:
-    """Seconds until the last round is complete."""
+def left(run: Run, now: Mapping[str, Any], last: int | None = None) -> float | None:
+    """Seconds until the last round is complete, or another one that evaluates; None: not known yet."""
     took = [float(record.get("seconds", 0.0)) for record in run.rounds]
     spent = time.time() - float(now["began"]) if now.get("began") else 0.0
-    rounds = int(run.setting("train", "rounds", len(took)))
+    rounds = last or int(run.setting("train", "rounds", len(took)))
     return seconds_left(took, rounds, int(run.setting("evaluate", "every", 1)), max(spent, 0.0))
+
+
+def next_evaluation(run: Run) -> int:
+    """The next round that evaluates, as far as is known."""
+    every = max(int(run.setting("evaluate", "every", 1)), 1)
+    following = (run.done // every + 1) * every
+    return min(following, max(int(run.setting("train", "rounds", following)), run.done + 1))

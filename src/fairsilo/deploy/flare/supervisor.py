@@ -29,8 +29,9 @@ from fairsilo.errors import FairsiloError
 from fairsilo.methods.pieces import references
 from fairsilo.methods.text import method
 from fairsilo.runs.folder import BASELINE, finished, slug
+from fairsilo.runs.opened import read_experiment
 from fairsilo.runs.running import start_folder
-from fairsilo.runs.setup import Objects, read_experiment
+from fairsilo.runs.setup import Objects
 
 POLL = 0.3  # seconds
 MOST = 5  # attempts in a row that end without a further round

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from fairsilo.analysis.diagnostics.a_distance import ADistances, a_distance
-from fairsilo.report.charts import emphasised
 from fairsilo.report.figures.captions import CAPTIONS
 from fairsilo.report.figures.drawing import (
     OTHERS,
@@ -18,6 +17,7 @@ from fairsilo.report.figures.drawing import (
     palette,
     panels_of,
 )
+from fairsilo.report.series import emphasised
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

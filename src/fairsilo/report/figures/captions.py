@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fairsilo.errors import FairsiloError, nearest
+
 
 class Caption(NamedTuple):
     """A title, and sentences below."""
@@ -51,3 +53,8 @@ CAPTIONS: dict[str, Caption] = {
         "the test images of each domain (FedAG, Fig. 6, which shows single images).",
     ),
 }
+
+
+def refuse_unknown(name: str) -> None:
+    if name not in CAPTIONS:
+        raise FairsiloError(f"no figure is named {name!r}{nearest(name, CAPTIONS)}")

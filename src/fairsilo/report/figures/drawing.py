@@ -15,8 +15,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairsilo.analysis.diagnostics.replay import Result
-from fairsilo.report.charts import COLOURS, MARKED, MARKS, shorten
 from fairsilo.report.figures.captions import Caption
+from fairsilo.report.series import COLOURS, MARKED, MARKS
+from fairsilo.report.texts import shorten
 
 if TYPE_CHECKING:  # matplotlib takes half a second to import, and a page only shows what was drawn before
     from matplotlib.axes import Axes

@@ -12,6 +12,7 @@ import yaml
 from fairsilo.analysis.diagnostics.replay import Numbers, Replay
 from fairsilo.core.calls import settings_in
 from fairsilo.errors import FairsiloError, nearest
+from fairsilo.report.figures.captions import refuse_unknown
 from fairsilo.report.figures.drawing import rendered
 from fairsilo.report.figures.registry import FIGURES
 from fairsilo.report.spreadsheet import csv_text
@@ -20,8 +21,7 @@ from fairsilo.runs.folder import RunFolder
 
 def write_figure(name: str, replay: Replay, folder: Path, **options: Any) -> list[Path]:
     """Compute one figure and write NAME.csv, .svg, .png and .json; `options` go to the diagnostic."""
-    if name not in FIGURES:
-        raise FairsiloError(f"no figure is named {name!r}{nearest(name, FIGURES)}")
+    refuse_unknown(name)
     diagram = FIGURES[name]
     result = diagram.compute(replay, **options)
     rows = result.rows()
@@ -90,8 +90,7 @@ def options_of(name: str, texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _known_options(name: str) -> list[str]:
-    if name not in FIGURES:
-        raise FairsiloError(f"no figure is named {name!r}{nearest(name, FIGURES)}")
+    refuse_unknown(name)
     return [key for key in inspect.signature(FIGURES[name].compute).parameters if key != "replay"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairsilo.analysis.diagnostics.gap_variance import RULES, GapVariance, gap_variance
-from fairsilo.report.charts import spans_decades, usable
+from fairsilo.report.axes import spans_decades
 from fairsilo.report.figures.captions import CAPTIONS
 from fairsilo.report.figures.drawing import (
     Diagram,
@@ -16,6 +16,7 @@ from fairsilo.report.figures.drawing import (
     palette,
     panels_of,
 )
+from fairsilo.report.texts import usable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

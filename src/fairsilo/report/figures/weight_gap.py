@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fairsilo.analysis.diagnostics.weight_gap import Trend, WeightGap, weight_gap
-from fairsilo.report.charts import plain
 from fairsilo.report.figures.captions import CAPTIONS
 from fairsilo.report.figures.drawing import (
     OTHERS,
@@ -21,6 +20,7 @@ from fairsilo.report.figures.drawing import (
     palette,
     panels_of,
 )
+from fairsilo.report.texts import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

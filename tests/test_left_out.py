@@ -1,0 +1,143 @@
+"""A comparison counts the runs that are finished and whole, and says which it leaves out, why, and what helps."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairsilo.analysis.paired import compare_cells
+from fairsilo.config import as_dict, experiment
+from fairsilo.errors import FairsiloError
+from fairsilo.report.comparison_page import read_comparison, write_comparison
+from fairsilo.report.page import read_run
+from fairsilo.runs.counting import AGAIN
+from test_cli import call
+from test_report_page import check_well_formed, make, part, words
+
+METHODS, SEEDS = ("fedavg", "faa"), (0, 1)
+GONE = Path("faa") / "sketch-seed1"  # the run that is spoilt
+
+
+def comparison(folder: Path) -> Path:
+    """Two methods and two seeds; every run differs."""
+    cells = []
+    for place, (name, seed) in enumerate((name, seed) for name in METHODS for seed in SEEDS):
+        run = make(folder / name / f"sketch-seed{seed}", name, shift=0.02 * place**2)
+        found = read_run(run).summary
+        (run / "summary.json").write_text(json.dumps(found))
+        place_of = run.relative_to(folder).as_posix()
+        cells.append({"method": name, "held_out": "sketch", "seed": seed, "summary": found, "folder": place_of})
+    content = {"methods": METHODS, "held_out": ["sketch"], "seeds": SEEDS, "cells": cells}
+    settings = as_dict(experiment({"method": METHODS[0]}))
+    (folder / "comparison.json").write_text(json.dumps({**content, "settings": settings}))
+    return folder
+
+
+def cut(run: Path, name: str, share: float = 0.5) -> None:
+    text = (run / name).read_text()
+    (run / name).write_text(text[: int(len(text) * share)])
+
+
+def lose_a_round(run: Path) -> None:
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_text("".join(line for line in lines if json.loads(line)["round"] < 6))
+
+
+def interrupt(run: Path) -> None:
+    info = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**info, "status": "running"}))
+
+
+DELETE = f"delete {{run}} and {AGAIN}, which makes that run anew"
+SPOILT: dict[str, tuple[Callable[[Path], object], str, str]] = {
+    "run": (lambda run: cut(run, "run.json"), "run.json is damaged: ", DELETE),
+    "summary": (lambda run: cut(run, "summary.json"), "summary.json is damaged: ", DELETE),
+    "rows": (lambda run: cut(run, "metrics.jsonl", 0.998), "metrics.jsonl is damaged: its line 78 is no row", DELETE),
+    "round": (lose_a_round, "metrics.jsonl is damaged: it has no row of round 6", DELETE),
+    "text": (lambda run: (run / "metrics.jsonl").write_bytes(b"\xff"), "it is no text in UTF-8", DELETE),
+    "stopped": (interrupt, "{run} is not finished (interrupted)", f"{AGAIN}, which goes on with that run"),
+    "gone": (shutil.rmtree, "{run} is gone", AGAIN),
+}
+
+
+@pytest.mark.parametrize("how", SPOILT)
+def test_a_run_that_is_not_whole_is_in_no_number_and_told(tmp_path: Path, capsys: Any, how: str) -> None:
+    folder = comparison(tmp_path / "all")
+    everything = json.loads((folder / "comparison.json").read_text())
+    spoil, why, cure = SPOILT[how]
+    spoil(folder / GONE)
+    why, cure = (text.format(run=folder / GONE) for text in (why, cure))
+    left = [cell for cell in everything["cells"] if cell["folder"] != GONE.as_posix()]
+    wanted = compare_cells(everything["methods"], left)
+    assert wanted != compare_cells(everything["methods"], everything["cells"])
+
+    code, out, err = call(capsys, "report", str(folder), "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["table"] == wanted
+    (gone,) = found["left_out"]
+    assert (gone["method"], gone["held_out"], gone["seed"], gone["cure"]) == ("faa", "sketch", 1, cure)
+    assert why in gone["why"]
+
+    said = " ".join(call(capsys, "report", str(folder))[1].replace("│", " ").split())
+    assert "left out: in no number above" in said
+    assert "faa, sketch," in said
+
+    page = (folder / "comparison.html").read_text(encoding="utf-8")
+    check_well_formed(page)
+    shown = words(part(page, "left-out"))
+    assert f"faa, sketch, seed 1: {gone['why']}; {cure}" in shown
+    assert "3 of 4 count" in words(page)
+    assert "faa, sketch, seed 1" not in words(part(page, "runs"))
+    assert ", less those left out)" in words(page)
+
+    rows = list(csv.DictReader((folder / "comparison.csv").read_text().splitlines()))
+    assert [row["left_out"] for row in rows] == ["", "", "", gone["why"]]
+    assert [row["generalisation"] for row in rows][3] == ""
+    first = (folder / "comparison.tex").read_text().splitlines()[0]
+    assert first == f"% left out: faa, sketch, seed 1 ({' '.join(gone['why'].split())})"
+    whole = (folder / "fedavg" / "sketch-seed0" / "report.html").read_text()
+    assert "One of the 4 runs of a comparison" in whole  # there are as many as were asked for
+
+
+def test_of_whole_runs_nothing_is_left_out(tmp_path: Path, capsys: Any) -> None:
+    folder = comparison(tmp_path / "all")
+    assert json.loads(call(capsys, "report", str(folder), "--json")[1])["left_out"] == []
+    assert "left out" not in call(capsys, "report", str(folder))[1]
+    page = (folder / "comparison.html").read_text(encoding="utf-8")
+    assert 'id="left-out"' not in page
+    assert "left out" not in (folder / "comparison.tex").read_text() + (folder / "comparison.csv").read_text()
+
+
+def test_a_comparison_without_any_folder_of_its_runs_counts_them_all(tmp_path: Path) -> None:
+    """It was sent by itself, with all results in it."""
+    folder = comparison(tmp_path / "all")
+    for name in METHODS:
+        shutil.rmtree(folder / name)
+    assert len(read_comparison(folder)["cells"]) == 4
+    assert "<dt>Runs</dt><dd>4</dd>" in write_comparison(folder).read_text(encoding="utf-8")
+
+
+def test_a_method_of_which_no_run_counts_has_no_numbers(tmp_path: Path, capsys: Any) -> None:
+    folder = comparison(tmp_path / "all")
+    for seed in SEEDS:
+        cut(folder / "fedavg" / f"sketch-seed{seed}", "run.json")  # what the others are compared with
+    code, out, err = call(capsys, "report", str(folder))
+    assert (code, err) == (0, "")
+    assert "fedavg, sketch," in " ".join(out.split())
+    check_well_formed((folder / "comparison.html").read_text(encoding="utf-8"))
+
+
+def test_a_comparison_of_which_no_run_counts_is_refused(tmp_path: Path) -> None:
+    folder = comparison(tmp_path / "all")
+    for name in METHODS:
+        for seed in SEEDS:
+            cut(folder / name / f"sketch-seed{seed}", "summary.json")
+    with pytest.raises(FairsiloError, match=r"all has no run that counts: .*summary\.json is damaged: .*; delete "):
+        read_comparison(folder)
