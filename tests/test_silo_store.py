@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 import tiny
+from fairsilo.core.files import write_tree
 from fairsilo.core.messages import MODEL, Exchange, Message, Reply, Request, digest
 from fairsilo.core.silo import Memory
 from fairsilo.data.federation import Federation
@@ -107,6 +109,21 @@ def test_what_a_silo_keeps_is_readable_by_its_owner_alone(tmp_path: Path) -> Non
     store.commit(1, LAYOUT)
     (kept,) = tmp_path.glob("round-*")
     assert kept.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(("private", "left", "becomes"), [(True, 0o644, 0o600), (False, 0o600, 0o644)])
+def test_the_permissions_of_what_a_kill_left_behind_do_not_count(
+    tmp_path: Path, private: bool, left: int, becomes: int
+) -> None:
+    path = tmp_path / ".answer.part"
+    path.touch()
+    path.chmod(left)
+    usual = os.umask(0o022)
+    try:
+        write_tree(path, {"memory": {}}, private=private)
+    finally:
+        os.umask(usual)
+    assert path.stat().st_mode & 0o777 == becomes
 
 
 def test_rounds_that_will_be_done_again_are_forgotten(tmp_path: Path) -> None:

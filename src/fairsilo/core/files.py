@@ -36,6 +36,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
     The file may be read by whom the umask lets, as any other one, and a `private` one by its owner alone: safetensors
     by itself moves a temporary file into place, which only its owner may read.
     """
+    path.unlink(missing_ok=True)  # what a kill left behind may have other permissions
     path.touch(mode=0o600 if private else 0o666)
     mode = stat.S_IMODE(path.stat().st_mode)
     try:
