@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +15,12 @@ from fairsilo.data.federation import Federation
 from fairsilo.engine.processes import Pool
 
 torch.set_num_threads(1)
+
+
+def pytest_configure() -> None:
+    """The console keeps the width that the environment names when it is made, which must not be that of some test."""
+    os.environ.pop("COLUMNS", None)
+    importlib.import_module("fairsilo.cli.output")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -103,7 +103,8 @@ def test_a_diverging_silo_is_caught_at_home(people: Federation) -> None:
     engine = Sequential(tiny.plan("fedavg", training), people)
     (reply,) = engine.ask(Exchange("train", 1, {"a": Message({"model": engine.host.model.read()})}))
     assert isinstance(reply.answer, Failure)
-    assert "no longer finite" in reply.answer.detail
+    assert reply.answer.kind == "not finite"
+    assert "diverged: its model has a NaN" in reply.answer.detail
 
 
 @pytest.mark.slow
