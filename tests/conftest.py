@@ -18,7 +18,7 @@ torch.set_num_threads(1)
 
 
 def pytest_configure() -> None:
-    """The console keeps the width that the environment names when it is made, which must not be that of some test."""
+    """A console made while COLUMNS is set keeps that width: it must not be made in the middle of a test."""
     os.environ.pop("COLUMNS", None)
     importlib.import_module("fairsilo.cli.output")
 

@@ -17,7 +17,6 @@ import typer
 
 import tiny
 from fairsilo import cli, config
-from fairsilo.cli import output
 from fairsilo.data.dataset import TEST, TRAIN, VALIDATION, Dataset, Domain
 from fairsilo.data.federation import Federation
 from fairsilo.data.packed import write_packed
@@ -52,15 +51,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Exit code, output and errors of `fairsilo ARGUMENTS`, in this process."""
-    before, sys.argv = sys.argv, ["fairsilo", *arguments]
-    output.console.width = 200
-    try:
-        cli.main()
-        code = 0
-    except SystemExit as end:
-        code = int(end.code or 0)
-    finally:
-        sys.argv = before
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys, "argv", ["fairsilo", *arguments])
+        patched.setenv("COLUMNS", "200")
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
     out, err = capsys.readouterr()
     return code, out, err
 

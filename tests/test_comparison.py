@@ -8,12 +8,13 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fairsilo import config
+from fairsilo import cli, config
 from fairsilo.analysis.metrics import mean, summarise
 from fairsilo.analysis.paired import compare_cells
 from fairsilo.data import load
@@ -233,17 +234,27 @@ DAMAGED = {
 }
 
 
+@pytest.fixture(scope="module")
+def compared(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:  # noqa: F811
+    """A folder with a comparison and the command that made it."""
+    folder = tmp_path_factory.mktemp("compared")
+    asked = ["compare", "fedavg", "ga", f"packed={packed}", "model=tiny:TinyNet", *FAST, "held_out=ink", "--out", "all"]
+    with pytest.MonkeyPatch.context() as patched, suppress(SystemExit):
+        patched.chdir(folder)
+        patched.setattr(sys, "argv", ["fairsilo", *asked])
+        cli.main()
+    return folder, asked
+
+
 @pytest.mark.parametrize("file", DAMAGED)
 def test_a_damaged_run_is_told_with_its_cure_and_the_cure_helps(
-    here: Path,  # noqa: F811
-    packed: Path,  # noqa: F811
-    capsys: Any,
-    file: str,
+    compared: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, file: str
 ) -> None:
-    asked = ["compare", "fedavg", "ga", f"packed={packed}", "model=my_net:make", *FAST, "held_out=ink", "--out", "all"]
-    assert call(capsys, *asked)[0] == 0
-    before = (here / "all" / "comparison.json").read_text()
-    run = here / "all" / "ga" / "ink-seed0"
+    folder, asked = compared
+    shutil.copytree(folder / "all", tmp_path / "all")
+    monkeypatch.chdir(tmp_path)
+    before = (tmp_path / "all" / "comparison.json").read_text()
+    run = tmp_path / "all" / "ga" / "ink-seed0"
     text, said = DAMAGED[file]
     if file.startswith("checkpoint"):  # of a finished run nobody reads them
         (run / "run.json").unlink()
@@ -254,7 +265,7 @@ def test_a_damaged_run_is_told_with_its_cure_and_the_cure_helps(
     assert "; delete all/ga/ink-seed0 and give the same command again, which makes that run anew" in err
     shutil.rmtree(run)
     assert call(capsys, *asked)[0] == 0
-    assert (here / "all" / "comparison.json").read_text() == before
+    assert (tmp_path / "all" / "comparison.json").read_text() == before
 
 
 @pytest.mark.parametrize(
