@@ -14,9 +14,10 @@ import pytest
 from fairsilo.analysis.paired import compare_cells
 from fairsilo.config import as_dict, experiment
 from fairsilo.errors import FairsiloError
-from fairsilo.report.comparison_page import read_comparison, write_comparison
+from fairsilo.report.comparison_page import write_comparison
 from fairsilo.report.page import read_run
-from fairsilo.runs.counting import AGAIN
+from fairsilo.runs.counting import AGAIN, read_comparison
+from fairsilo.runs.packing import pack
 from test_cli import call
 from test_report_page import check_well_formed, make, part, words
 
@@ -62,7 +63,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "round": (lose_a_round, "metrics.jsonl is damaged: it has no row of round 6", DELETE),
     "text": (lambda run: (run / "metrics.jsonl").write_bytes(b"\xff"), "it is no text in UTF-8", DELETE),
     "stopped": (interrupt, "{run} is not finished (interrupted)", f"{AGAIN}, which goes on with that run"),
-    "gone": (shutil.rmtree, "{run} is gone", AGAIN),
+    "gone": (shutil.rmtree, "{run} is not there", AGAIN),
 }
 
 
@@ -141,3 +142,60 @@ def test_a_comparison_of_which_no_run_counts_is_refused(tmp_path: Path) -> None:
             cut(folder / name / f"sketch-seed{seed}", "summary.json")
     with pytest.raises(FairsiloError, match=r"all has no run that counts: .*summary\.json is damaged: .*; delete "):
         read_comparison(folder)
+
+
+def cut_off(folder: Path, seeds: tuple[int, ...] = SEEDS) -> Path:
+    """The comparison as its command leaves it that is interrupted in the last of its runs, before any results."""
+    content = json.loads((folder / "comparison.json").read_text())
+    cells = [{key: value for key, value in cell.items() if key != "summary"} for cell in content["cells"]]
+    cells += [
+        {**cell, "seed": seed, "folder": cell["folder"].replace("seed0", f"seed{seed}")}
+        for cell in cells[::2]
+        for seed in seeds
+        if seed not in SEEDS
+    ]
+    (folder / "planned.json").write_text(json.dumps({**content, "cells": cells, "seeds": seeds}))
+    (folder / "comparison.json").unlink()
+    interrupt(folder / GONE)
+    return folder
+
+
+def test_a_comparison_that_was_cut_off_is_shown_with_what_is_there(tmp_path: Path, capsys: Any) -> None:
+    whole = comparison(tmp_path / "all")
+    everything = json.loads((whole / "comparison.json").read_text())
+    folder = cut_off(whole, seeds=(0, 1, 2))
+    code, out, err = call(capsys, "report", str(folder), "--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    count = [cell for cell in everything["cells"] if cell["folder"] != GONE.as_posix()]
+    assert found["table"] == compare_cells(everything["methods"], count)
+    assert [(one["method"], one["seed"]) for one in found["left_out"]] == [("faa", 1), ("fedavg", 2), ("faa", 2)]
+    assert found["left_out"][0]["why"].endswith("is not finished (interrupted)")
+    assert found["left_out"][1]["why"].endswith("fedavg/sketch-seed2 is not there")
+    assert "3 of 6 count" in words((folder / "comparison.html").read_text(encoding="utf-8"))
+
+    pack(folder, tmp_path / "all.zip")
+    elsewhere = json.loads(call(capsys, "report", str(tmp_path / "all.zip"), "--json")[1])
+    assert elsewhere["table"] == found["table"]
+    assert len(elsewhere["left_out"]) == 3
+
+
+def test_results_of_an_earlier_command_do_not_stand_for_those_of_a_later_one(tmp_path: Path, capsys: Any) -> None:
+    """More seeds were asked for, and that was cut off; finished with the same runs, the results count as they are."""
+    folder = comparison(tmp_path / "all")
+    results = (folder / "comparison.json").read_text()
+    cut_off(folder, seeds=(0, 1, 2))
+    (folder / "comparison.json").write_text(results)
+    assert len(json.loads(call(capsys, "report", str(folder), "--json")[1])["left_out"]) == 3
+    (folder / "planned.json").write_text(results)
+    assert len(json.loads(call(capsys, "report", str(folder), "--json")[1])["left_out"]) == 1
+
+
+def test_a_folder_with_a_bare_list_of_runs_is_no_comparison_yet(tmp_path: Path, capsys: Any) -> None:
+    """As earlier versions planned."""
+    folder = cut_off(comparison(tmp_path / "all"))
+    plan = json.loads((folder / "planned.json").read_text())
+    (folder / "planned.json").write_text(json.dumps({"cells": plan["cells"]}))
+    code, _, err = call(capsys, "report", str(folder))
+    assert code == 2
+    assert "is no run folder" in err

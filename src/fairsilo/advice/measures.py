@@ -72,14 +72,19 @@ def _apart(trained: Trained, people: Federation) -> dict[Pair, float]:
 
 
 def costs_of(methods: Sequence[str], cells: Sequence[Mapping[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
-    """By method: seconds and bytes a round without the evaluation, and what it sends besides the model."""
+    """By method: seconds and bytes a round without the evaluation, and what it sends besides the model.
+
+    A first round also sets things up, for the method that comes first above all, so that it tells bytes but no seconds.
+    """
     found: dict[str, dict[str, Any]] = {}
     for name in methods:
         places = [RunFolder(folder / cell["folder"]) for cell in cells if cell["method"] == name]
-        rounds = [record for place in places for record in place.rows("rounds")[1:] or place.rows("rounds")]
+        runs = [place.rows("rounds") for place in places]
+        later = [record for records in runs for record in records[1:]]
+        rounds = later or [record for records in runs for record in records]
         talks = [[one for one in record["exchanges"] if one["kind"] != TALKS] for record in rounds]
         found[name] = {
-            "seconds": mean(record["seconds"] - _evaluating(record) for record in rounds),
+            "seconds": mean(record["seconds"] - _evaluating(record) for record in later) if later else None,
             "bytes": mean(sum(one["bytes_down"] + one["bytes_up"] for one in some) for some in talks),
             "sends": list(places[0].read_json("run.json")["method_sends"]),
         }

@@ -60,7 +60,7 @@ class Advice:
 
     Attributes:
         folder: Where the pilots, `advice.json` and `advice.html` are.
-        recommended: The method to take.
+        recommended: The method to take; None where pilots allow to recommend none, as they learned too little.
         verdict: What it wins, and all comparisons.
         shift: How far the silos are apart.
         methods: What was tried, the plain method first.
@@ -70,13 +70,14 @@ class Advice:
         skipped: Domains that could not be held out -> why; also those that there was no time for.
         seeds: Of the pilots.
         cells: The runs: method, held_out, seed, summary, folder.
-        costs: Method -> seconds and bytes a round, and what it sends besides the model.
+        costs: Method -> seconds and bytes a round, and what it sends besides the model. Pilots of one round do not tell
+            seconds (None): the first round also sets things up.
         metric: Name, share, higher_is_better.
         seconds: That it took.
     """
 
     folder: Path
-    recommended: str
+    recommended: str | None
     verdict: Verdict
     shift: Shift
     methods: tuple[str, ...]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fairsilo.analysis.metrics import AT_HOME, HEADLINES, headline
+from fairsilo.analysis.metrics import AT_HOME, HEADLINES, at_chance, headline
 from fairsilo.analysis.paired import Cells, Compared, compared, corrected_together, from_pairs, pairs_of
 from fairsilo.errors import FairsiloError
 
@@ -23,9 +23,13 @@ class Verdict:
     """A recommendation and what it rests on.
 
     Attributes:
-        recommended: The method; the plain one where no other is better for sure.
+        learned: The methods that are better than guessing in some answer that counts; without any nothing can be said.
+        recommended: The method; the plain one where no other is better for sure. None where the plain one did not learn
+            and no method that did is better for sure.
+        guessed: Answer -> the methods that are no better than guessing there, in most of their runs.
         wins: The answers, as the headlines are called, in which it is better for sure.
-        loses: Those in which it is worse for sure, or which it has no number for where the plain one has.
+        loses: Those in which it is worse for sure, or has no number, or is no better than guessing, where the plain
+            one is not so.
         others: Answer -> the best of the methods that win it, where the recommended one does not.
         worse: Answer -> the methods that are worse for sure.
         compared: Answer -> method -> the paired difference to the plain one, corrected for all that count.
@@ -36,7 +40,9 @@ class Verdict:
         alone: By how much models of silos alone are, where `local` was tried; corrected with the others.
     """
 
-    recommended: str
+    learned: tuple[str, ...]
+    recommended: str | None
+    guessed: Mapping[str, tuple[str, ...]]
     wins: tuple[str, ...]
     loses: tuple[str, ...]
     others: Mapping[str, str]
@@ -61,6 +67,8 @@ def verdict(methods: Sequence[str], cells: Cells, goal: str = "all", higher: boo
     better off at home than with the shared model, it is the one with the best models of silos' own, of the first and
     of those that are about such models and worse for sure in nothing. Otherwise it is the first.
 
+    An answer that is no better than guessing wins nothing, and a method that has no other is not recommended.
+
     Args:
         methods: Those that were tried; the first is the plain one.
         cells: Their runs, as a comparison has them.
@@ -70,29 +78,50 @@ def verdict(methods: Sequence[str], cells: Cells, goal: str = "all", higher: boo
     first, others_ = methods[0], methods[1:]
     counts = tuple(HEADLINES) if goal == "all" else (GOALS[goal],)
     found, alone = _compared(methods, cells, counts)
-    signs = {name: {key: _sign(found.get(key, {}).get(name), key, higher) for key in HEADLINES} for name in others_}
+    guessed = {key: tuple(name for name in methods if _guesses(cells, name, key)) for key in HEADLINES}
+    learned = tuple(
+        name for name in methods if any(_has(cells, name, key) and name not in guessed[key] for key in counts)
+    )
+
+    def sign(name: str, key: str) -> int:
+        told = _sign(found.get(key, {}).get(name), key, higher)
+        return told if name not in guessed[key] or (told < 0 and first not in guessed[key]) else 0
+
+    def losses(name: str) -> tuple[str, ...]:
+        worse = _losses(cells, first, name, signs[name], higher)
+        guesses = [key for key in HEADLINES if name in guessed[key] and first not in guessed[key]]
+        return tuple(key for key in HEADLINES if key in (*worse, *guesses))
+
+    signs = {name: {key: sign(name, key) for key in HEADLINES} for name in others_}
     wins = {name: tuple(key for key in HEADLINES if signs[name][key] > 0) for name in others_}
-    loses = {name: _losses(cells, first, name, signs[name], higher) for name in others_}
+    loses = {name: losses(name) for name in others_}
 
     def ahead(name: str) -> tuple[int, float]:
         won = [key for key in wins[name] if key in counts]
         return len(won), sum(abs(found[key][name].difference.mean) for key in won)
 
     fit = [name for name in others_ if ahead(name)[0] and not any(key in counts for key in loses[name])]
-    best, personal = max(fit, key=ahead, default=first), False
-    if not fit and _sign(alone, AT_HOME, higher) > 0 and GOALS["personalise"] in counts:
+    usual = first if first in learned else None
+    best, personal = max(fit, key=ahead, default=usual), False
+    guess_at_home = guessed["personalisation"]
+    better_alone = _sign(alone, AT_HOME, higher) > 0 and LOCAL not in guess_at_home
+    if not fit and better_alone and GOALS["personalise"] in counts:
         about_own = [one for one in others_ if _about_own(cells, one) and not any(key in counts for key in loses[one])]
+        learned_own = [name for name in (first, *about_own) if name not in guess_at_home]
         own = corrected_together(
-            {name: one for name in (first, *about_own) if (one := at_home(cells, name, first)) is not None}
+            {name: one for name in learned_own if (one := at_home(cells, name, first)) is not None}
         )
         chosen = max(own, key=lambda name: (1 if higher else -1) * own[name].difference.mean, default=first)
         personal = _sign(own.get(chosen), AT_HOME, higher) > 0
-        best = chosen if personal else first
-    rest = {key: [name for name in others_ if key in wins[name]] for key in HEADLINES if key not in wins.get(best, ())}
+        best = chosen if personal else usual
+    won, lost = (one[best] if best in one else () for one in (wins, loses))
+    rest = {key: [name for name in others_ if key in wins[name]] for key in HEADLINES if key not in won}
     return Verdict(
+        learned,
         best,
-        wins.get(best, ()),
-        loses.get(best, ()),
+        guessed,
+        won,
+        lost,
         {
             key: max(names, key=lambda name: abs(found[key][name].difference.mean))
             for key, names in rest.items()
@@ -150,6 +179,16 @@ def _losses(cells: Cells, first: str, name: str, signs: Mapping[str, int], highe
 def _has(cells: Cells, name: str, key: str) -> bool:
     """Whether a method has a number there at all; without a shared model there is none outside."""
     return any(headline(cell["summary"])[key] is not None for cell in cells if cell["method"] == name)
+
+
+def _guesses(cells: Cells, name: str, key: str) -> bool:
+    """Whether an answer is no better than guessing in most of the runs that have a number there."""
+    marks = [
+        at_chance(cell["summary"])[key]
+        for cell in cells
+        if cell["method"] == name and headline(cell["summary"])[key] is not None
+    ]
+    return 2 * sum(marks) > len(marks)
 
 
 def _about_own(cells: Cells, name: str) -> bool:

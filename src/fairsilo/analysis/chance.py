@@ -13,6 +13,7 @@ from statistics import NormalDist
 from typing import Any
 
 CONFIDENCE = 0.95
+GUESSED = "≈ chance"  # stands behind a result that is no better than guessing
 SHARES = ("accuracy", "balanced-accuracy")  # shares of samples: their intervals are Wilson's, and guessing is known
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
@@ -22,7 +23,8 @@ class EvaluationSet:
     """A silo's test data as far as a result depends on them.
 
     Attributes:
-        domain: Where the data come from. Silos of one domain are usually tested on the same samples.
+        domain: Where the data come from. Silos of one domain are usually tested on the same samples; where they are
+            not, the silo's own name stands here.
         size: Samples; for balanced accuracy as many as would give its variance if they were drawn evenly.
         majority: What a model reaches that always names the most frequent class; None where counts are unknown.
         uniform: What a model reaches that guesses every class equally often; None where counts are unknown.
@@ -52,19 +54,24 @@ def evaluation_set(domain: str, samples: int, counts: Sequence[float] | None, me
 
 
 def evaluation_sets(
-    rows: Iterable[Mapping[str, Any]], metric: str, counts: Mapping[str, Sequence[float]] | None = None
+    rows: Iterable[Mapping[str, Any]],
+    metric: str,
+    counts: Mapping[str, Sequence[float]] | None = None,
+    split: str = "test",
 ) -> dict[str, EvaluationSet]:
     """Silo -> its test data, from the rows that were measured on them; nothing for metrics that are no shares.
 
-    Class counts come from the rows (`per_class.samples`), else from `counts` by silo.
+    Class counts come from the rows (`per_class.samples`), else from `counts` by silo. Of another `split` every silo has
+    samples of its own, also where silos are of one domain.
     """
     if metric not in SHARES:
         return {}
     found = {}
     for row in rows:
-        if row["split"] == "test":
+        if row["split"] == split:
             known = (row.get("per_class") or {}).get("samples") or (counts or {}).get(row["silo"])
-            found[row["silo"]] = evaluation_set(row["domain"], row["samples"], known, metric)
+            source = row["domain"] if split == "test" else row["silo"]
+            found[row["silo"]] = evaluation_set(source, row["samples"], known, metric)
     return found
 
 

@@ -82,9 +82,9 @@ def compare(
 
 def show_comparison(page: Path) -> None:
     """The tables of the comparison that a page is about."""
-    from fairsilo.report.comparison_page import read_comparison
     from fairsilo.report.glance import surely
     from fairsilo.report.tables import comparison_tables
+    from fairsilo.runs.counting import read_comparison
 
     content = read_comparison(page.parent)
     for table in comparison_tables(content):

@@ -26,7 +26,9 @@ def report(
         from fairsilo.runs.packing import unpack
 
         folder = unpack(folder)
-    if (folder / "comparison.json").exists():
+    from fairsilo.runs.counting import is_comparison
+
+    if is_comparison(folder):
         _comparison(folder, as_json)
     else:
         _run(folder, as_json)
@@ -50,7 +52,8 @@ def _run(folder: Path, as_json: bool) -> None:
 
 def _comparison(folder: Path, as_json: bool) -> None:
     from fairsilo.analysis.paired import compare_cells
-    from fairsilo.report.comparison_page import read_comparison, write_comparison
+    from fairsilo.report.comparison_page import write_comparison
+    from fairsilo.runs.counting import read_comparison
 
     page = write_comparison(folder)
     if as_json:

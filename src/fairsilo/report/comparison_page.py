@@ -23,7 +23,6 @@ from fairsilo.analysis.metrics import (
     with_own_models,
 )
 from fairsilo.analysis.paired import compare_cells
-from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import cells, document, heads, listed, paragraph, points, ranges, section, table
 from fairsilo.report.glance import glance
 from fairsilo.report.heat import heat_table, number
@@ -34,16 +33,15 @@ from fairsilo.report.tables import CHANCE, GUESSED, OWN, SELECTIONS, comparison_
 from fairsilo.report.texts import signed, text, usable
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.report.whole import PAGE, whole_of
-from fairsilo.runs.counting import that_count
+from fairsilo.runs.counting import read_comparison
 from fairsilo.runs.folder import RunFolder
 
 Content = Mapping[str, Any]
 SHOWN = 60  # runs; the table of more is folded away
-NEEDED = ("methods", "held_out", "seeds", "cells")
 
 
 def write_comparison(folder: Path) -> Path:
-    """Write the page beside `comparison.json`, its tables for spreadsheets and papers, and the pages of its runs."""
+    """Write the page of a comparison into its folder, its tables for spreadsheets and papers, and its runs' pages."""
     content, run_folder = read_comparison(folder), RunFolder(folder)
     whole = whole_of(folder, content, page=True)
     for cell in content["cells"]:
@@ -53,22 +51,6 @@ def write_comparison(folder: Path) -> Path:
     run_folder.write_text("comparison.csv", comparison_csv(content))
     run_folder.write_text("comparison.tex", comparison_latex(content))
     return run_folder.write_text(PAGE, page(content))
-
-
-def read_comparison(folder: Path) -> dict[str, Any]:
-    """What `comparison.json` holds, with the runs that count as `cells` and the others as `left_out`."""
-    content = RunFolder(folder).read_json("comparison.json")
-    missing = [key for key in NEEDED if not content.get(key)]
-    if missing:
-        raise FairsiloError(f"{folder / 'comparison.json'} is damaged: it has no {missing[0]}")
-    for cell in content["cells"]:  # it may come from somebody else
-        if not (folder / cell.get("folder", ".")).resolve().is_relative_to(folder.resolve()):
-            raise FairsiloError(f"{folder / 'comparison.json'} is damaged: a run of it lies outside of its folder")
-    content["cells"], content["left_out"] = that_count(folder, content["cells"])
-    if not content["cells"]:
-        first = content["left_out"][0]
-        raise FairsiloError(f"{folder} has no run that counts: {first['why']}; {first['cure']}")
-    return content
 
 
 def notes_of(folder: Path, content: Content) -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.report.blocks import Run, listed
 from fairsilo.report.left_out import left_out
 from fairsilo.report.texts import text
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.counting import is_comparison, last_asked_for
 
 PAGE = "comparison.html"
 DEEP = 3  # how many folders above a run its comparison may be
@@ -50,9 +50,9 @@ def whole_above(run: Path) -> Whole | None:
     """The comparison that a run lies in; None where it is none of one, or where that cannot be read."""
     here = run.resolve()
     for folder in list(here.parents)[:DEEP]:
-        if (folder / "comparison.json").exists():
-            with suppress(FairsiloError, AttributeError, KeyError, TypeError):
-                content = RunFolder(folder).read_json("comparison.json")
+        with suppress(FairsiloError, AttributeError, KeyError, TypeError):
+            if is_comparison(folder):
+                content = last_asked_for(folder)
                 if any(folder / cell.get("folder", ".") == here for cell in content["cells"]):
                     return whole_of(folder, content, (folder / PAGE).exists())
     return None

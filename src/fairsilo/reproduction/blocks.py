@@ -16,6 +16,7 @@ from fairsilo.reproduction.measures import MEASURES, Record
 from fairsilo.reproduction.standing import runs_of
 from fairsilo.reproduction.tables import Table, read_table
 from fairsilo.runs.comparison import Grid
+from fairsilo.runs.counting import AGAIN, RESULTS, is_comparison
 from fairsilo.runs.folder import RunFolder
 from fairsilo.tasks.metrics import METRICS
 
@@ -49,13 +50,15 @@ def source_of(name: str) -> Source:
         FairsiloError: There is neither.
     """
     folder = Path(name)
-    if not (folder / "comparison.json").exists():
+    if not (folder / RESULTS).exists() and is_comparison(folder):
+        raise FairsiloError(f"{folder} is not finished; {AGAIN}")
+    if not (folder / RESULTS).exists():
         try:
             table = read_table(name)
         except FairsiloError as problem:
             raise FairsiloError(f"{name} is no folder of `fairsilo compare`, and {problem}") from problem
         return of_table(table, runs_of(table))
-    content = RunFolder(folder).read_json("comparison.json")
+    content = RunFolder(folder).read_json(RESULTS)
     records = [record_of(cell, folder / cell["folder"]) for cell in content["cells"]]
     grid = content.get("grid")
     made = Grid(tuple(grid["rows"]), tuple(grid["columns"])) if grid else None

@@ -96,7 +96,12 @@ def compare(
         for cell in by_domain[named]:
             check_cell(cell)
     cells = [cell for some in by_domain.values() for cell in some]
-    write_plan(folder, cells)
+    common = dataclasses.replace(base, evaluate=evaluate_of(base, roster), engine=engine_of(base.engine))
+    plan = tuple(planned_run(cell, folder) for cell in cells)
+    comparison = Comparison(
+        folder, names, tuple(by_domain), seeds, plan, grid, config.as_dict(common), dict(tuned or {})
+    )
+    write_plan(comparison)
     if planned:
         planned(cells)
     if cluster:
@@ -108,38 +113,31 @@ def compare(
         for some in by_domain.values():
             one_by_one(some, given or federation_of(some[0].experiment, dataset), objects, shelf, told, said)
     found = [
-        {
-            "method": cell.row,
-            "held_out": cell.held_out,
-            "seed": cell.experiment.seed,
-            "summary": RunFolder(cell.folder).read_json("summary.json"),
-            "folder": str(cell.folder.relative_to(folder)),
-            "model": cell.experiment.model,
-        }
-        for cell in cells
+        {**run, "summary": RunFolder(cell.folder).read_json("summary.json")}
+        for cell, run in zip(cells, plan, strict=True)
     ]
-    common = dataclasses.replace(base, evaluate=evaluate_of(base, roster), engine=engine_of(base.engine))
-    common_settings = config.as_dict(common)
-    comparison = Comparison(folder, names, tuple(by_domain), seeds, tuple(found), grid, common_settings, tuned or {})
+    comparison = dataclasses.replace(comparison, cells=tuple(found))
     RunFolder(folder).write_json("comparison.json", comparison.as_dict())
     return comparison
 
 
-def write_plan(folder: Path, cells: Sequence[Cell]) -> None:
-    """All runs that there will be, so that whoever looks on sees how many are left."""
-    run_folder = RunFolder(folder)
+def planned_run(cell: Cell, folder: Path) -> dict[str, Any]:
+    """What is known of a run of a comparison before it begins."""
+    return {
+        "method": cell.row,
+        "held_out": cell.held_out,
+        "seed": cell.experiment.seed,
+        "rounds": cell.experiment.train.rounds,
+        "folder": cell.folder.relative_to(folder).as_posix(),
+        "model": cell.experiment.model,
+    }
+
+
+def write_plan(comparison: Comparison) -> None:
+    """All runs that there will be: whoever looks on sees how many are left, and `report` shows those there are."""
+    run_folder = RunFolder(comparison.folder)
     run_folder.create()
-    content = [
-        {
-            "method": cell.row,
-            "held_out": cell.held_out,
-            "seed": cell.experiment.seed,
-            "rounds": cell.experiment.train.rounds,
-            "folder": cell.folder.relative_to(folder).as_posix(),
-        }
-        for cell in cells
-    ]
-    run_folder.write_json(PLAN, {"cells": content})
+    run_folder.write_json(PLAN, comparison.as_dict())
 
 
 def prepared(
@@ -199,7 +197,8 @@ class Comparison:
         methods: The methods' texts; the others are compared with the first.
         held_out: The held-out domains, one run each.
         seeds: Of the runs.
-        cells: One dictionary per run: `method`, `held_out`, `seed`, `summary`, `folder` (below `folder`) and `model`.
+        cells: One dictionary per run: `method`, `held_out`, `seed`, `rounds`, `folder` (below `folder`), `model` and,
+            of a finished one, `summary`.
         grid: Rows and columns, where the methods are their compositions.
         settings: What all runs have in common.
         tuned: Held-out domain -> method -> what stood for it there, where settings were searched.

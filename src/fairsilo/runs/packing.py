@@ -13,12 +13,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fairsilo.errors import FairsiloError, told_of
-from fairsilo.runs.folder import BASELINE, RunFolder
+from fairsilo.runs.counting import is_comparison
+from fairsilo.runs.folder import BASELINE, PLAN, RunFolder
 from fairsilo.runs.inventory import runs_under
 from fairsilo.runs.lock import in_use
 
 RUN = ("config.yaml", "run.json", "metrics.jsonl", "groups.jsonl", "rounds.jsonl", "summary.json")
-COMPARISON = ("comparison.json", "comparison.csv", "comparison.tex", "comparison.html")
+COMPARISON = (PLAN, "comparison.json", "comparison.csv", "comparison.tex", "comparison.html")
 HEAVY = ("checkpoint", "local", "features")  # what nobody needs elsewhere
 LARGEST = 20_000_000_000  # bytes that are unpacked
 FROM = ".packed"  # in an unpacked folder: which file it came from
@@ -37,7 +38,7 @@ def pack(folder: Path, path: Path, *, models: bool = True, samples: bool = False
         samples: Take along all else that is of silos' samples: example and synthetic images, figures, pages,
             fingerprints, reasons of failures.
     """
-    if not any((folder / name).exists() for name in ("run.json", "comparison.json")):
+    if not (folder / "run.json").exists() and not is_comparison(folder):
         raise FairsiloError(f"{folder} holds neither a run nor a comparison")
     if path.resolve().is_relative_to(folder.resolve()):
         raise FairsiloError(f"{path} would lie in the folder that it packs; name another place with --out")
