@@ -173,6 +173,11 @@ def test_a_run_below_quorum_ends_with_one_and_a_report(
     assert "silo ink left out (not finite: local training diverged: its model has a NaN or an infinity)" in out
     assert "_refuse_diverged" not in out + err
     assert "stopped" in (here / "r" / "report.html").read_text()
+    for words in (["export", "r", "--to", "safetensors"], ["predict", "r", "seven.png"], ["figure", "t-sne", "r"]):
+        code, _, err = call(capsys, *words, "--trust")
+        assert code == 2
+        assert "r stopped before its end (round 1 stopped: 0 of 2 silos" in err
+        assert "a smaller learning rate usually helps" in err
 
 
 def test_compare_pairs_methods_and_resumes_cells(here: Path, packed: Path, capsys: Any) -> None:

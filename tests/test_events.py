@@ -16,6 +16,7 @@ import tiny
 from fairsilo import Event, Federation, Listener
 from fairsilo.core.messages import Message
 from fairsilo.engine.events import guarded
+from fairsilo.errors import FairsiloError
 from fairsilo.runs.folder import RunFolder
 
 SMALL = {"rounds": 2, "epochs": 1, "batch_size": 8, "engine": {"name": "sequential"}, "model": tiny.TinyNet}
@@ -208,6 +209,16 @@ def test_a_failure_is_told_by_its_other_name_too() -> None:
     assert heard == ["a", "b", "timeout"]
     with pytest.raises(TypeError, match="Twice has on_silo_failed and on_failed, which are the same; define one"):
         type("Twice", (Listener,), {"on_silo_failed": print, "on_failed": print})
+
+
+@pytest.mark.parametrize("listener", [object(), [print, 3]])
+def test_what_is_no_listener_is_refused_before_there_is_a_folder(
+    people: Federation, tmp_path: Path, listener: Any
+) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(FairsiloError, match=r"derived from fairsilo\.Listener; (object|int) is neither"):
+        fairsilo.run(federation=people, model=tiny.TinyNet, rounds=1, epochs=1, out=folder, listener=listener)
+    assert not folder.exists()
 
 
 def test_a_guarded_listener_is_guarded_once() -> None:

@@ -509,6 +509,7 @@ def test_reading_what_is_no_export(run: Path, tmp_path: Path) -> None:
 def test_predictions_as_arrays(run: Path, images: Tensor) -> None:
     trained = fairsilo.load(run)
     found = trained.predict_proba(images.numpy(), silo="a")
+    assert torch.equal(trained.predict(images.numpy(), silo="a"), trained.predict(images, silo="a"))
     assert type(found) is np.ndarray and np.array_equal(found, trained.predict(images, "a").numpy())  # noqa: PT018
     assert list(trained.classes_) == ["cat", "dog", "eel"]
 

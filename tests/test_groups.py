@@ -563,7 +563,7 @@ def test_from_an_index_to_tables_and_page(tmp_path: Path) -> None:
     index, out = write_index(tmp_path), tmp_path / "run"
     said = command("run", f"data.folder={index}", "groups=sex", *SHORT, "--out", str(out))
     assert said.exit_code == 0
-    assert "by sex — percent" in said.output
+    assert "by sex — accuracy in percent" in said.output
     assert "sums of its test results by sex" in said.output
     summary = json.loads((out / "summary.json").read_text())
     found = summary["groups"]["sex"]
@@ -575,7 +575,7 @@ def test_from_an_index_to_tables_and_page(tmp_path: Path) -> None:
     assert 'id="groups"' in page
     assert "By sex" in page
     again = command("report", str(out))
-    assert "by sex — percent" in again.output
+    assert "by sex — accuracy in percent" in again.output
     resumed = command("resume", str(out), "--json")
     assert json.loads(resumed.output)["summary"]["groups"] == summary["groups"]
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fairsilo.analysis.metrics import AT_HOME, HEADLINES
 from fairsilo.cli import output
-from fairsilo.report.tables import comparison_table, held_out_tables, runs_table, spread_table
+from fairsilo.report.tables import RUNS_OF, comparison_table, held_out_tables, run_table, runs_table, spread_table
 from fairsilo.runs.inventory import Kept
 from test_tables import summary
 
@@ -98,12 +98,25 @@ def listed(width: int, names: Sequence[str], monkeypatch: pytest.MonkeyPatch) ->
     answers = {"generalisation": 0.651, "personalisation": 0.702, "fairness": 0.123, AT_HOME: 0.681}
     chance = dict.fromkeys(HEADLINES, True)
     found = [
-        Kept(Path(name), "finished", "", "-", 0, (6, 6), answers, "accuracy", True, 8_220_000, 0.0, at_chance=chance)
+        Kept(
+            Path(name),
+            "finished",
+            "fedavg",
+            "street",
+            0,
+            (6, 6),
+            answers,
+            "accuracy",
+            True,
+            8_220_000,
+            0.0,
+            at_chance=chance,
+        )
         for name in names
     ]
     screen = io.StringIO()
     monkeypatch.setattr(output, "console", Console(file=screen, width=width))
-    output.show(runs_table(found, Path(), 65.0), spare=("age", "size", "rounds"))
+    output.show(runs_table(found, Path(), 65.0), spare=("age", "size", "rounds", RUNS_OF))
     lines = screen.getvalue().replace("\N{NO-BREAK SPACE}", " ").splitlines()
     first = next(number for number, line in enumerate(lines) if line.startswith(" state"))
     rows = [line for line in lines[first:] if line.startswith(" ") and line.strip() and "─" not in line]
@@ -112,8 +125,13 @@ def listed(width: int, names: Sequence[str], monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_run_is_one_line_of_eighty_columns_where_its_name_allows(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = ["finished", "6", ANSWERS, "8.22 MB", "65 s", USUAL]
-    assert listed(120, [USUAL], monkeypatch) == [["state", "rounds", "results", "size", "age", "run"], row]
+    of = "fedavg, street, seed 0"
+    row = ["finished", "6", ANSWERS, "8.22 MB", "65 s", of, USUAL]
+    assert listed(140, [USUAL], monkeypatch) == [["state", "rounds", "results", "size", "age", RUNS_OF, "run"], row]
+    # a name that says nothing leaves room for what the run is of, and for what else fits
+    head, found = listed(80, ["mine"], monkeypatch)
+    assert head == ["state", "results", "age", RUNS_OF, "run"]
+    assert found == ["finished", ANSWERS, "65 s", of, "mine"]
     assert listed(80, [USUAL, USUAL], monkeypatch) == [["state", "rounds", "results", "run"], *2 * [[*row[:3], USUAL]]]
     longer = "fedheal-tau=0.2--glyphs-scan-seed0"
     assert listed(80, [longer], monkeypatch) == [["state", "results", "run"], ["finished", ANSWERS, longer]]
@@ -123,7 +141,18 @@ def test_columns_go_only_where_that_makes_fewer_lines(monkeypatch: pytest.Monkey
     head, *rows = listed(80, [120 * "x"], monkeypatch)
     assert head == ["state", "results", "run"]
     assert "".join(row[-1] for row in rows) == 120 * "x"
-    assert listed(80, ["short"], monkeypatch)[0] == ["state", "rounds", "results", "size", "age", "run"]
+    assert listed(100, ["short"], monkeypatch)[0] == ["state", "rounds", "results", "size", "age", RUNS_OF, "run"]
+
+
+def test_each_result_of_a_run_and_its_baseline_stands_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where all are at chance, and a silo has a name of usual length."""
+    row = {"unseen": False, "domain": "d", "global": 0.1, "personal": 0.1, "at_chance": ["global", "personal"]}
+    silos = [{**row, "silo": f"hospital-{name}"} for name in ("north", "south")]
+    found = {**comparison(("x",))["cells"][0]["summary"], "rounds": [6]}
+    table = run_table("fedprox", {**found, "silos": silos}, ("fedavg", {**found, "silos": silos}))
+    lines = shown(table, 80, monkeypatch).splitlines()
+    assert sum(line.count("10.0 ≈") for line in lines) == 2 * 4
+    assert max(map(len, lines)) <= 80
 
 
 # ----------------------------------------------------------------------------------------------------------- sentences

@@ -45,12 +45,17 @@ def without_spare(table: Table, console: Console, spare: Sequence[str]) -> Table
     As few go as make for the fewest lines: none where there would be as many without them.
     """
 
-    def lines(way: Table) -> int:
-        rows = _without(way)
+    def lines(gone: Collection[str]) -> int:
+        rows = _without(table, gone)
         rows.title = rows.caption = None
         return len(console.render_lines(fitted(rows, console)))
 
-    return min((_without(table, spare[:count]) for count in range(len(spare) + 1)), key=lines)
+    gone = min((list(spare[:count]) for count in range(len(spare) + 1)), key=lines)
+    fewest = lines(gone)
+    for name in gone[-2::-1]:  # one that went in vain, since the next did not fit either, comes back
+        kept = [one for one in gone if one != name]
+        gone = kept if lines(kept) == fewest else gone
+    return _without(table, gone)
 
 
 def _without(table: Table, headers: Collection[object] = ()) -> Table:

@@ -39,11 +39,11 @@ def alone(context: typer.Context) -> None:
 
 @runs.command("list")
 def listed(root: Root = Path("runs"), as_json: AsJson = False) -> None:
-    """Every run with its state, the three answers and its size.
+    """Every run with its state, the three answers, its size, its method, held-out domain and seed.
 
-    A terminal that is too narrow for the names leaves out age, size and rounds.
+    A terminal that is too narrow leaves out age, size, rounds, and then method, domain and seed.
     """
-    from fairsilo.report.tables import runs_table
+    from fairsilo.report.tables import RUNS_OF, runs_table
     from fairsilo.runs.inventory import INTERRUPTED, runs_under
 
     found = runs_under(root, damaged=True)
@@ -53,7 +53,7 @@ def listed(root: Root = Path("runs"), as_json: AsJson = False) -> None:
     if not found:
         say(f"no run in {root}")
         return
-    show(runs_table(found, root, time.time()), spare=("age", "size", "rounds"))
+    show(runs_table(found, root, time.time()), spare=("age", "size", "rounds", RUNS_OF))
     for one in found:
         if one.state == INTERRUPTED:
             say(f"to go on: fairsilo resume {one.folder}")

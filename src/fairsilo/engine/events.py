@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fairsilo.errors import nearest, reason_of
+from fairsilo.errors import FairsiloError, nearest, reason_of
 
 
 @dataclass(frozen=True)
@@ -210,7 +210,14 @@ def guarded(listener: Callbacks) -> Guarded:
     """The listener, or several, kept from stopping a run."""
     if isinstance(listener, Guarded):
         return listener
-    return Guarded([listener] if callable(listener) else listener)
+    listeners = [listener] if callable(listener) else listener
+    for one in listeners if isinstance(listeners, Iterable) else [listeners]:
+        if not callable(one):
+            raise FairsiloError(
+                f"a listener is a function of an Event, or an object of a class derived from fairsilo.Listener; "
+                f"{type(one).__name__} is neither"
+            )
+    return Guarded(listeners)
 
 
 def means_of(rows: Iterable[dict[str, Any]]) -> dict[str, float]:

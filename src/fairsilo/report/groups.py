@@ -173,7 +173,7 @@ def _terminal(runs: Sequence[tuple[str, Mapping[str, Any]]], column: str) -> Tab
     home = judged(str(runs[0][1]["about"]), first)
     kinds = [kind for kind in kinds_in([found for _, found in known]) if kind in (home, "unseen")]
     unseen = "unseen" in kinds
-    drawn = Table(title=f"by {escape(column)} — {unit().word}, over all samples of a group", title_justify="left")
+    drawn = Table(title=f"by {escape(column)} — {unit().title}, over all samples of a group", title_justify="left")
     drawn.add_column(escape(column))
     drawn.add_column("samples + unseen" if unseen else "samples", justify="right")
     for name, _ in known:
@@ -202,7 +202,7 @@ def _marked(found: Found, value: str, kind: str) -> str:
 
 def measured_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """What `fairsilo evaluate` found by group, domain by domain."""
-    drawn = Table(title=f"by group, {unit().word}", title_justify="left")
+    drawn = Table(title=f"by group, {unit().title}", title_justify="left")
     for column in ("domain", "model", "column", "value"):
         drawn.add_column(column)
     for column in ("metric", "samples"):

@@ -46,7 +46,7 @@ def _answers(comparison: Mapping[str, Any]) -> str:
     """Means and deviations: over seeds behind the ±, over held-out domains in brackets."""
     rows, own = compare_cells(comparison["methods"], comparison["cells"]), with_own_models(comparison["cells"])
     brackets = "; in brackets: std over held-out domains" if len(comparison["held_out"]) > 1 else ""
-    comments = [f"{unit().word}, {means(comparison)}{brackets}"]
+    comments = [f"{unit().title}, {means(comparison)}{brackets}"]
     comments += _marks(any(row[key]["at_chance"] for row in rows for key in COLUMNS), bool(own))
     comments += [
         f"over silos: mean, standard deviation, means of the worst and best tenth, variance in {unit().squared}"
@@ -89,7 +89,7 @@ def _by_domain(comparison: Mapping[str, Any], key: str) -> str:
     of = (
         f"{key}: std over silos in {unit().points}, lower is more even"
         if key == "fairness"
-        else f"{key}: {unit().word}"
+        else f"{key}: {unit().title}"
     )
     over = f"mean +- std over {seeds} seeds" if seeds > 1 else "one seed"
     margin = " +- 95 % (over seeds)" if seeds > 1 else ""

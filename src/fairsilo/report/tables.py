@@ -43,9 +43,17 @@ SELECTIONS = {
 
 
 GUESSED = "≈ chance"
+SIGN = GUESSED.partition(" ")[0]  # alone, where there is little room
 CHANCE = (
     f"{GUESSED}: no better than always naming the most frequent class or guessing evenly (the lower end of the 95 % "
     "interval from the test size is not above that), so that its spread says nothing about fairness"
+)
+RUNS_OF = "method, held out, seed"
+LABELS = {"generalisation": "generalise", "personalisation": "personalise", "fairness": "fair (mean)"}
+MEANINGS = (
+    "generalise: the global model on the unseen domain; personalise: silos' own models at home; fair: standard "
+    "deviation over silos, lower is more even, in brackets the mean that it is around; worst and best tenth, variance: "
+    "of silos"
 )
 OWN = "own models"
 OF_OWN = (
@@ -85,7 +93,7 @@ def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapp
     runs = [(method, summary), *([baseline] if baseline else [])]
     rounds = ", ".join(map(str, summary["rounds"]))
     names = " beside ".join(escape(name) for name, _ in runs)
-    title = f"{names} — {unit().word}; {SELECTIONS[summary['selection']]} ({rounds})"
+    title = f"{names} — {unit().title}; {SELECTIONS[summary['selection']]} ({rounds})"
     table = Table(title=title, title_justify="left")
     table.add_column("")
     for name, _ in runs:
@@ -93,30 +101,27 @@ def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapp
         table.add_column("own model", justify="right", style="dim")
     numbers = [headline(content) for _, content in runs]
     guessed = [at_chance(content) for _, content in runs]
-    labels = {
-        "generalisation": "generalise: global model, unseen domain",
-        "personalisation": "personalise: silos' own models, at home",
-        "fairness": "fair: std over silos, lower is more even (mean)",
-    }
     for key in HEADLINES:
         shown = [beside_mean(percent(found[key]), key, found[AT_HOME]) for found in numbers]
         if key == "fairness":
             shown = [
                 f"{text}, {OWN}" if of_own_models(run) else text for text, (_, run) in zip(shown, runs, strict=True)
             ]
-        cells = [cell for text, marks in zip(shown, guessed, strict=True) for cell in (_marked(text, marks[key]), "")]
-        table.add_row(labels[key], *cells, style="bold")
+        cells = [
+            cell for text, marks in zip(shown, guessed, strict=True) for cell in (_marked(text, marks[key], SIGN), "")
+        ]
+        table.add_row(LABELS[key], *cells, style="bold")
     ends = [" to ".join(percent(found[key]) for key in TAILS) for found in numbers]
-    table.add_row("worst to best tenth of silos, means", *(cell for text in ends for cell in (text, "")))
+    table.add_row("worst to best tenth", *(cell for text in ends for cell in (text, "")))
     spreads = [squared(found[VARIANCE]) for found in numbers]
-    label = f"variance over silos, {unit().squared}"
+    label = f"variance, {unit().squared}"
     table.add_row(label, *(cell for text in spreads for cell in (text, "")), end_section=True)
     if any(CLUSTERED in content for _, content in runs):
         cells = [cell for _, content in runs for cell in (percent(content.get(CLUSTERED)), "")]
-        table.add_row("clustering accuracy: silos in a cluster of their domain", *cells, end_section=True)
+        table.add_row("clustering accuracy", *cells, end_section=True)
     for one in summary.get("privacy") or ():
         largest = words(max(one["epsilon"].values())) if one["epsilon"] else "no noise"
-        label = f"epsilon of {one['part']} at delta {one['delta']:g}, largest of the silos"
+        label = f"largest epsilon of {one['part']}, delta {one['delta']:g}"
         table.add_row(label, largest, *[""] * (2 * len(runs) - 1), end_section=True)
     by_silo = [{row["silo"]: row for row in content["silos"]} for _, content in runs]
     for row in summary["silos"]:
@@ -126,15 +131,17 @@ def run_table(method: str, summary: Mapping[str, Any], baseline: tuple[str, Mapp
             found = rows.get(row["silo"], {})
             marks = found.get("at_chance") or ()
             cells += [
-                _marked(_adapted(found), ("global" if found.get("adapted") is None else "adapted") in marks),
-                _marked(percent(found.get("personal")), "personal" in marks),
+                _marked(_adapted(found), ("global" if found.get("adapted") is None else "adapted") in marks, SIGN),
+                _marked(percent(found.get("personal")), "personal" in marks, SIGN),
             ]
         table.add_row(escape(label), *cells)
-    return explained(table, any(of_own_models(run) for _, run in runs))
+    clusters = "clustering accuracy: silos in a cluster of their domain"
+    notes = [MEANINGS, *([clusters] if any(CLUSTERED in content for _, content in runs) else [])]
+    return explained(table, any(of_own_models(run) for _, run in runs), notes)
 
 
-def _marked(text: str, guessed: bool) -> str:
-    return f"{text} {GUESSED}" if guessed else text
+def _marked(text: str, guessed: bool, mark: str = GUESSED) -> str:
+    return f"{text} {mark}" if guessed else text
 
 
 def beside_mean(text: str, key: str, centre: float | None) -> str:
@@ -142,10 +149,10 @@ def beside_mean(text: str, key: str, centre: float | None) -> str:
     return f"{text} ({percent(centre)})" if key == "fairness" and centre is not None else text
 
 
-def explained(table: Table, own: bool = False) -> Table:
+def explained(table: Table, own: bool = False, first: Sequence[str] = ()) -> Table:
     """With a line below that says what the mark of chance means, where one stands in the table, and one for `OWN`."""
-    guessed = any(GUESSED in str(cell) for column in table.columns for cell in column.cells)
-    notes = [CHANCE] * guessed + [OF_OWN] * own
+    guessed = any(SIGN in str(cell) for column in table.columns for cell in column.cells)
+    notes = [*first, *[CHANCE] * guessed, *[OF_OWN] * own]
     table.caption, table.caption_justify = "\n".join(notes) or None, "left"
     return table
 
@@ -177,11 +184,12 @@ def _adapted(silo: Mapping[str, Any]) -> str:
 def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
     """As papers have it: methods x held-out domains with their mean and deviation, one table per headline."""
     tables, rows = [], compare_cells(comparison["methods"], comparison["cells"])
-    own = with_own_models(comparison["cells"])
+    own, seeds = with_own_models(comparison["cells"]), len(comparison["seeds"])
+    over_seeds = f"mean over {seeds} seeds" if seeds > 1 else "one seed"
     for key in HEADLINES if len(comparison["held_out"]) > 1 else ():
         spread = f"std over silos in {unit().points}, lower is more even (mean)"
-        shown = spread if key == "fairness" else unit().word
-        title = f"{key} by held-out domain: {shown}, mean over {len(comparison['seeds'])} seeds; std is over domains"
+        shown = spread if key == "fairness" else unit().title
+        title = f"{key} by held-out domain: {shown}, {over_seeds}; std is over domains"
         table = Table(title=title, title_justify="left")
         table.add_column("method")
         for name in (*comparison["held_out"], "mean", "std"):
@@ -216,11 +224,11 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
     rows = compare_cells(comparison["methods"], comparison["cells"])
     selection = SELECTIONS[comparison["cells"][0]["summary"]["selection"]]
     beside = _minus_the_first(comparison)
-    table = Table(title=f"{unit().word}, {means(comparison)}; {selection}", title_justify="left")
+    table = Table(title=f"{unit().title}, {means(comparison)}; {selection}", title_justify="left")
     table.add_column("method")
     for key in HEADLINES:
         what = f"{key}: std over silos, lower is more even (mean)" if key == "fairness" else key
-        table.add_column(f"{what}\n[dim]{beside}[/dim]", justify="right")
+        table.add_column(_above(what, beside), justify="right")
     clustered = _clustered(comparison)
     if clustered:
         table.add_column("clustering accuracy", justify="right")
@@ -242,9 +250,9 @@ def comparison_table(comparison: Mapping[str, Any]) -> Table:
 @in_its_unit(of_comparison)
 def spread_table(comparison: Mapping[str, Any]) -> Table:
     """Methods x mean, worst and best tenth, and variance over silos, as q-FFL and FFT-GP report them."""
-    table = Table(title=f"over silos: {unit().word}, {means(comparison)}", title_justify="left")
+    table = Table(title=f"over silos: {unit().title}, {means(comparison)}", title_justify="left")
     table.add_column("method")
-    table.add_column(f"mean\n[dim]{_minus_the_first(comparison)}[/dim]", justify="right")
+    table.add_column(_above("mean", _minus_the_first(comparison)), justify="right")
     own = with_own_models(comparison["cells"])
     for name in ("worst tenth", "best tenth", f"variance, {unit().squared}"):
         table.add_column(name, justify="right")
@@ -277,8 +285,9 @@ def with_spread(found: Mapping[str, Any], written: Callable[[float | None], str]
 
 
 def _minus_the_first(comparison: Mapping[str, Any]) -> str:
-    """What differences are called at the head of a column."""
-    return f"minus {escape(comparison['methods'][0])}" + "\n± 95 %" * (len(comparison["seeds"]) > 1)
+    """What differences are called at the head of a column; nothing where there are none."""
+    first, *others = comparison["methods"]
+    return f"minus {escape(first)}" + "\n± 95 %" * (len(comparison["seeds"]) > 1) if others else ""
 
 
 def _above(shown: str, *below: str) -> str:
@@ -387,31 +396,44 @@ def _ranked(values: Mapping[str, float]) -> list[tuple[str, float]]:
 
 
 def runs_table(runs: Sequence[Kept], root: Path, now: float) -> Table:
-    """Runs of a folder: state, the three answers, size and age."""
+    """Runs of a folder: state, the three answers, size and age, and what they are of, as folders may have any name."""
     title = "results: generalise / personalise / spread over silos (mean)"
     table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("state", no_wrap=True)
     for name in ("rounds", "results", "size", "age"):
         table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(RUNS_OF, overflow="fold")
     table.add_column("run", overflow="fold")
     for one in runs:
         done, planned = one.rounds
         rounds = f"{done}" if planned in (None, done) else f"{done} of {planned}"
         where = one.folder.relative_to(root) if one.folder != root else one.folder
-        table.add_row(one.state, rounds, _answers(one), size(one.bytes), age(now - one.changed), escape(str(where)))
+        table.add_row(
+            one.state,
+            rounds,
+            _answers(one),
+            size(one.bytes),
+            age(now - one.changed),
+            escape(_of(one)),
+            escape(str(where)),
+        )
     if any(any(one.at_chance.values()) for one in runs):
         table.caption, table.caption_justify = CHANCE, "left"
     return table
+
+
+def _of(one: Kept) -> str:
+    seed = "" if one.seed is None else f"seed {one.seed}"
+    return ", ".join(filter(None, [one.method, "" if one.held_out == "-" else one.held_out, seed]))
 
 
 def _answers(one: Kept) -> str:
     """Of a run in a line; the sign of chance alone stands behind each that is no better, as there is little room."""
     if not one.numbers:
         return "-"
-    sign = GUESSED.partition(" ")[0]
     with shown_in(one.metric, one.share):
         shown = {key: beside_mean(percent(one.numbers[key]), key, one.numbers[AT_HOME]) for key in HEADLINES}
-    return " / ".join(f"{words} {sign}" if one.at_chance.get(key) else words for key, words in shown.items())
+    return " / ".join(f"{words} {SIGN}" if one.at_chance.get(key) else words for key, words in shown.items())
 
 
 def age(seconds: float) -> str:

@@ -28,6 +28,7 @@ class Unit:
         sign: What stands behind them on a page.
         word: What they are in, in a sentence or a title.
         points: What differences and spreads are in.
+        metric: What the numbers are of; empty where nobody says.
         higher: Whether more is better.
     """
 
@@ -35,11 +36,18 @@ class Unit:
     sign: str = "\u00a0%"
     word: str = "percent"
     points: str = "points"
+    metric: str = ""
     higher: bool = True
 
     def number(self, value: float, power: int = 1) -> str:
         """A result or, with power 2, a variance."""
         return f"{self.factor**power * value:.1f}" if self.factor != 1 else f"{value:.4g}"
+
+    @property
+    def title(self) -> str:
+        """What a table is of: the metric, its unit, and whether less of it is better."""
+        named = f"{self.metric} in {self.word}" if self.metric and self.metric != self.word else self.word
+        return named if self.higher else f"{named}, lower is better"
 
     @property
     def squared(self) -> str:
@@ -72,7 +80,7 @@ def shown_in(metric: str, share: bool | None = None) -> Iterator[None]:
         share = metric not in _NUMBERS
     name = metric.replace("-", " ")
     shown = PERCENT if share else Unit(1.0, "", name, name)
-    token = _unit.set(replace(shown, higher=metric not in _LOWER))
+    token = _unit.set(replace(shown, metric=name, higher=metric not in _LOWER))
     try:
         yield
     finally:

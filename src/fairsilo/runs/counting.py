@@ -45,7 +45,7 @@ def last_asked_for(folder: Path) -> dict[str, Any]:
     if not (folder / RESULTS).exists():
         return plan or RunFolder(folder).read_json(RESULTS)
     results = RunFolder(folder).read_json(RESULTS)
-    return plan if plan and _places(plan) != _places(results) else results
+    return plan if plan and results.get("cells") and _places(plan) != _places(results) else results
 
 
 def _plan(folder: Path) -> dict[str, Any]:

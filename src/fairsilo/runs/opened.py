@@ -46,6 +46,11 @@ def read_finished(folder: Path, trust: bool = False) -> tuple[Experiment, dict[s
         FairsiloError: It is no run, is not finished, or names code to import and `trust` is off.
     """
     experiment, facts = read_experiment(folder, trust), RunFolder(folder).read_json("run.json")
+    if facts.get("status") == "stopped":
+        raise FairsiloError(
+            f"{folder} stopped before its end ({facts.get('message') or 'run.json does not say why'}); "
+            f"when the cause is gone, `fairsilo resume {folder}` goes on with it"
+        )
     if facts.get("status") != "finished":
         raise FairsiloError(f"{folder} is not finished; `fairsilo resume {folder}` goes on with it")
     return experiment, facts

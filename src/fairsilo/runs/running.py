@@ -116,6 +116,7 @@ def run(
     """
     if out is not None:
         _refuse_used(out)
+    told = guarded(listener)
     objects.method(experiment.method)
     federation = objects.federation or federation_of(experiment)
     names = [experiment.method, *filter(None, [experiment.baseline])]
@@ -129,7 +130,7 @@ def run(
     with locked(folder):
         _refuse_used(folder)  # somebody else may have begun there while this run was checked
         start_folder(folder, experiment, objects)
-        return _run_both(experiment, federation, folder, guarded(listener), objects, page)
+        return _run_both(experiment, federation, folder, told, objects, page)
 
 
 def resume(
@@ -139,7 +140,7 @@ def resume(
 
     A run that was given Python objects needs the same ones again.
     """
-    experiment = read_experiment(folder, trust)
+    experiment, told = read_experiment(folder, trust), guarded(listener)
     with locked(folder):
         kinds = objects.kinds(experiment.method)
         for kind in status_of(folder).get("objects", ()):
@@ -149,7 +150,7 @@ def resume(
                     f"fairsilo.resume(folder, {kind}=...)"
                 )
         federation = objects.federation or federation_of(experiment)
-        return _run_both(experiment, federation, folder, guarded(listener), objects, page)
+        return _run_both(experiment, federation, folder, told, objects, page)
 
 
 # ------------------------------------------------------------------------------------------------------------ one run

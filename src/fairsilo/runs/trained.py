@@ -97,11 +97,11 @@ class Trained(FinishedRun):
         return np.array(self.classes)
 
     # ---------------------------------------------------------------------------------------------------------- answers
-    def predict(self, images: Tensor, silo: str | None = None, which: str = "best") -> Tensor:
+    def predict(self, images: Any, silo: str | None = None, which: str = "best") -> Tensor:
         """What the global model, or a silo's own one, says of images.
 
         Args:
-            images: N x `shape`, uint8 or float as the run's data were.
+            images: N x `shape`, uint8 or float as the run's data were: a tensor, or an array.
             silo: Whose own model predicts; the global one where left out.
             which: A silo's `best` model by its validation data, or its `last`.
 
@@ -132,7 +132,7 @@ class Trained(FinishedRun):
             raise FairsiloError(
                 f"predict_proba is for classes of samples, and the task is {self.roster.task}; use predict"
             )
-        return self.predict(torch.as_tensor(images), silo, which).numpy()
+        return self.predict(images, silo, which).numpy()
 
     def estimator(
         self, silo: str | None = None, which: str = "best", names: bool = False
@@ -184,12 +184,12 @@ class Trained(FinishedRun):
         """
         return exporting.export(self, to, out, silo, all_silos, which, force)
 
-    def features(self, images: Tensor) -> Tensor | None:
+    def features(self, images: Any) -> Tensor | None:
         """What the global model's head is given, a vector for each image; None where the network does not show it."""
         found = [as_vectors(one.features) for one in self._outputs(images) if one.features is not None]
         return torch.cat(found).cpu() if found else None
 
-    def attention(self, images: Tensor) -> Tensor | None:
+    def attention(self, images: Any) -> Tensor | None:
         """How much each silo's adapter counts in the joint answer of FedAG's global model.
 
         Args:
@@ -208,8 +208,9 @@ class Trained(FinishedRun):
         return torch.cat(found).cpu()
 
     @torch.no_grad()
-    def _outputs(self, images: Tensor, silo: str | None = None, which: str = "best") -> Iterator[Output]:
+    def _outputs(self, given: Any, silo: str | None = None, which: str = "best") -> Iterator[Output]:
         """What the global model, or a silo's own one, makes of images, batch by batch."""
+        images = torch.as_tensor(given)
         self._check_shape(images.shape[1:])
         split = Split(images, torch.zeros(len(images), dtype=torch.long))
         held = self._holding(SiloData("images", "images", split, split, split), silo, which)
