@@ -318,9 +318,22 @@ TOGETHER = ("docs/tutorials/deployment.md",)  # blocks that build on one another
 BLOCK = re.compile(r"(?P<slow><!-- slow -->\n)?```(?P<kind>bash|python)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def examples() -> Iterator[object]:
-    """Every block of commands or Python; a page marks those that take minutes with a comment in front."""
+def notebooks() -> dict[str, list[str]]:
+    """Page -> the cells of its notebook, of those that have several and are not run as a deployment."""
+    found = {}
     for page in [one for one in PAGES if one not in TOGETHER]:
+        path = ROOT / generate.NOTEBOOKS / f"{Path(page).stem}.ipynb"
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"] if path.exists() else []
+        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+        if len(code) > 1:
+            found[page] = code
+    return found
+
+
+def examples() -> Iterator[object]:
+    """Every block of commands or Python but those of notebooks, which run in turn; a page marks those that take minutes
+    with a comment in front."""
+    for page in [one for one in PAGES if one not in (*TOGETHER, *notebooks())]:
         text = (ROOT / page).read_text(encoding="utf-8")
         for found in BLOCK.finditer(text):
             line = text[: found.start("text")].count("\n") + 1
@@ -354,28 +367,23 @@ def run_well(command: list[str], work: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-# as a notebook does it: what is defined is of a main program that has no file
+# as a notebook does it: one folder, one program without a file for cells of Python, a shell for each cell of commands
 IN_TURN = """
-import json, sys
+import json, subprocess, sys
 for number, text in enumerate(json.load(open(sys.argv[1], encoding="utf-8"))):
-    exec(compile(text, f"cell {number}", "exec"), globals())
+    if text.startswith("%%bash"):
+        subprocess.run(["bash", "-euo", "pipefail", "-c", text.partition("\\n")[2]], check=True)
+    else:
+        exec(compile(text, f"cell {number}", "exec"), globals())
 """
 
 
-def notebooks() -> Iterator[object]:
-    """The Python cells of each that has several; a single one, and commands, are run as blocks of its page."""
-    for path in sorted((ROOT / generate.NOTEBOOKS).glob("*.ipynb")):
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-        if len(python := [text for text in code if not text.startswith("%%bash")]) > 1:
-            yield pytest.param(python, id=path.stem)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("cells", list(notebooks()))
-def test_the_python_cells_of_a_notebook_run_one_after_the_other(cells: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", list(notebooks()))
+def test_the_cells_of_a_notebook_run_one_after_the_other(page: str, tmp_path: Path) -> None:
+    """They are the blocks of its page, in their order, which another test sees to."""
     (work := tmp_path / "work").mkdir()
-    (told := tmp_path / "cells.json").write_text(json.dumps(cells), encoding="utf-8")
+    (told := tmp_path / "cells.json").write_text(json.dumps(notebooks()[page]), encoding="utf-8")
     run_well(["python", "-c", IN_TURN, str(told)], work)
 
 

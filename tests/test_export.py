@@ -391,7 +391,9 @@ def test_the_card_and_the_description_tell_of_the_run(run: Path, tmp_path: Path)
     assert f"{100 * summary['fairness']['personal']['std_silos']:.1f} points around" in text
     assert "| a | of a | 12 | 12 | 12 |" in text
     assert "| u | elsewhere | 0 (unseen) | 0 | 9 |" in text
-    assert "Of these it sent its values and kept them: `features.1.weight`" in text
+    assert (
+        "Of these each silo's own model has its own values, and the global model the mean: `features.1.weight`" in text
+    )
     for line in ("## What was sent", "## Intended use and limits", "Exported on 20", "method: fedbn", "held_out:"):
         assert line in text
     assert "packed:" not in text  # places on somebody's machine

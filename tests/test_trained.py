@@ -451,7 +451,7 @@ def test_a_replay_gives_back_the_numbers_of_the_run(run: Path) -> None:
     ("arguments", "sentence"),
     [
         (["predict", "{run}", "{pictures}", "--silo", "inc"], "has no silo 'inc'; did you mean 'ink'?"),
-        (["predict", "{run}", "{pictures}", "--model", "worst"], "--model is 'worst'; it must be best or last"),
+        (["predict", "{run}", "{pictures}", "--model", "worst"], "--which is 'worst'; it must be best or last"),
         (["predict", "{run}", "nowhere.png"], "nowhere.png does not exist"),
         (["predict", "nowhere", "x.png"], "nowhere is no run folder"),
         (["evaluate", "{run}", "--data", "nowhere"], "nowhere is no folder"),

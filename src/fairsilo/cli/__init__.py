@@ -53,6 +53,7 @@ app = typer.Typer(
     help="Cross-silo federated learning under domain shift: generalise, personalise, stay fair.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 COMMANDS = (
     demo,

@@ -16,7 +16,9 @@ RunFolder = Annotated[Path, typer.Argument(help="the folder of a finished run", 
 OfSilo = Annotated[str | None, typer.Option("--silo", help="use this silo's own model instead of the global one")]
 Which = Annotated[
     str,
-    typer.Option("--model", help="which of a silo's own models: best (by validation) or last", autocompletion=which),
+    typer.Option(
+        "--which", "--model", help="which of a silo's own models: best (by validation) or last", autocompletion=which
+    ),
 ]
 NewData = Annotated[
     str,
@@ -141,4 +143,4 @@ def personalise(
 
 def _check_which(model: str) -> None:
     if model not in ("best", "last"):
-        raise FairsiloError(f"--model is {model!r}; it must be best or last")
+        raise FairsiloError(f"--which is {model!r}; it must be best or last")

@@ -320,16 +320,17 @@ def _data(trained: Trained, summary: Mapping[str, Any]) -> Iterator[str]:
 def _sent(trained: Trained) -> Iterator[str]:
     layout, facts = trained.model.layout, trained.facts
     private, kept = ([slot.name for slot in layout.slots if slot.kind == kind] for kind in (PRIVATE, AVERAGED))
+    own = "Of these each silo's own model has its own values, and the global model the mean"
     yield "## What was sent\n"
     if len(private) == len(layout.slots):
         yield "No tensor of a model left its silo; numbers of samples and results did.\n"
     else:
         size = f" ({facts['bytes_sent']:,} bytes each time)" if "bytes_sent" in facts else ""
         yield (
-            f"Every silo sent {len(layout.slots) - len(private)} of the {len(layout.slots)} trained tensors of its "
+            f"Every silo sent {len(layout.slots) - len(private)} of the {len(layout.slots)} tensors of its "
             f"model{size}, its number of training samples and its results."
             + (f" These stayed with it: {_listed(f'`{name}`' for name in private)}." if private else "")
-            + (f" Of these it sent its values and kept them: {_listed(f'`{name}`' for name in kept)}." if kept else "")
+            + (f" {own}: {_listed(f'`{name}`' for name in kept)}." if kept else "")
             + "\n"
         )
     lines = [str(line) for line in facts.get("method_sends") or ()]
