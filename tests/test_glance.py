@@ -334,6 +334,34 @@ def test_a_method_without_a_comparable_spread_is_named_below_the_picture() -> No
     assert colours == [[("1", "fedavg"), ("2", "other"), ("3", "new")], [("1", "fedavg"), ("3", "new")]]
 
 
+def at_chance_in(found: list[dict[str, Any]], *names: str, runs: int = 9) -> list[dict[str, Any]]:
+    for name in names:
+        for one in [one for one in found if one["method"] == name][:runs]:
+            one["summary"]["fairness"]["global"]["at_chance"] = True
+    return found
+
+
+@pytest.mark.parametrize(
+    ("guessed", "runs", "told"),
+    [
+        ([], 9, ""),
+        (["fedavg"], 9, "Fairness is not compared: fedavg is at chance level, and"),
+        (["fedavg", "new"], 9, "Fairness is not compared: fedavg is at chance level, and"),
+        (["new", "other"], 9, "Fairness is not compared: new, other are at chance level, and"),
+        (["new"], 9, "Fairness of new is not compared: at chance level, and"),
+        (["fedavg"], 1, "Fairness is not compared: fedavg is at chance level in some runs, and"),
+    ],
+)
+def test_a_fairness_that_is_not_compared_is_said_with_the_reason(guessed: list[str], runs: int, told: str) -> None:
+    found = cells(NOISE) + [one for one in cells(NOISE, "other") if one["method"] == "other"]
+    with shown_in("accuracy"):
+        opening = glance(comparison(at_chance_in(found, *guessed, runs=runs), "new", "other"))
+    said = re.findall(r"<p>(Fairness .*?)</p>", opening)
+    assert said == ([f"{told} an even result there is not fair."] if told else [])
+    pictures = re.findall(r'<svg [^>]*aria-label="Fair: [^"]*"', opening)
+    assert len(pictures) == (guessed in ([], ["new"]))
+
+
 def own_and_global() -> dict[str, Any]:
     """Of which the second method is about silos' own models, which are more even."""
     found = cells({"a": (0.2, 0.21, 0.2), "b": (0.19, 0.2, 0.2)}, "ditto")

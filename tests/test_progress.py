@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fairsilo.analysis.remaining import runs_left
+from fairsilo.analysis.remaining import roughly, runs_left
 from fairsilo.cli import progress
-from fairsilo.cli.ahead import Ahead, in_all, roughly
+from fairsilo.cli.ahead import Ahead, in_all
 from fairsilo.cli.progress import ProgressListener
 from fairsilo.config import experiment
 from fairsilo.engine.events import Event

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import math
@@ -17,6 +18,7 @@ import torch
 import yaml
 
 from fairsilo.analysis.metrics import gaps, headline, results, summarise
+from fairsilo.analysis.paired import compared
 from fairsilo.config import TrainSettings
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.data.federation import Federation
@@ -28,10 +30,13 @@ from fairsilo.methods.text import method
 from fairsilo.report import page, sections
 from fairsilo.report.axes import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, decades, nice_ticks, spans_decades
 from fairsilo.report.bars import Bar, bar_chart
+from fairsilo.report.beside import change
+from fairsilo.report.blocks import section, table
 from fairsilo.report.lines import line_chart
 from fairsilo.report.page import read_run, write_report
 from fairsilo.report.series import COLOURS, Point, Series, emphasised
 from fairsilo.report.texts import duration, percent, plain, shorten, signed, size
+from fairsilo.report.units import shown_in
 from fairsilo.runs.folder import RunFolder
 from fairsilo.runs.saved import SavedRun
 from fairsilo.tasks.classify import Classify
@@ -219,6 +224,114 @@ def test_difference_to_the_baseline_has_the_right_sign_and_word(tmp_path: Path) 
     rounds[2] = {**rounds[2], "counted": ["nobody else"]}
     (folder / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rounds))
     assert "Not the same silos were counted in every round of the two: see Failures" in read(folder)
+
+
+def own_and_global(folder: Path) -> None:
+    """Runs of `ditto`, which is about silos' own models, and of `fedavg`, which is not.
+
+    Ditto's own models are less even than the global model of fedavg, and more even than the own models of fedavg.
+    """
+    for name, about, apart in (("ditto", "personal", 0.05), ("fedavg", "global", 0.2)):
+        made = RunFolder(make(folder / name, name, about=about))
+        rows = made.rows("metrics")
+        for row in rows:
+            row["metric"] -= apart if (row["silo"], row["model"]) == (SILOS[0], "personal") else 0.0
+        made.write_text("metrics.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_a_report_compares_fairness_as_compare_does(tmp_path: Path) -> None:
+    """Each run's is that of the models that its results are about, whichever of them is the baseline."""
+    own_and_global(tmp_path)
+    runs = [read_run(tmp_path / name) for name in ("ditto", "fedavg")]
+    cells = [{"method": run.method, "held_out": "sketch", "seed": 7, "summary": run.summary} for run in runs]
+    one = compared(cells, "ditto", "fedavg", "fairness")
+    assert one is not None
+    by = 100 * one.difference.mean
+    assert by > 1
+    told = [words(page.fairness(*pair)) for pair in (runs, runs[::-1])]
+    assert f"+{by:.1f} points against fedavg (global model): less even" in told[0]
+    assert "How even the silos' own models are" in told[0]
+    assert f"−{by:.1f} points against ditto (own models): more even" in told[1]
+    assert "How even the global model is" in told[1]
+    alone = words(page.fairness(runs[1], runs[1]))
+    assert "no difference to fedavg " in alone
+    assert "(global model)" not in alone
+
+
+@pytest.mark.parametrize(("kind", "compares"), [("personal", True), ("global", False)])
+def test_the_mark_of_chance_is_that_of_the_number_shown(tmp_path: Path, kind: str, compares: bool) -> None:
+    own_and_global(tmp_path)
+    ditto, fedavg = (read_run(tmp_path / name) for name in ("ditto", "fedavg"))
+    marked = {**fedavg.summary["fairness"], kind: {**fedavg.summary["fairness"][kind], "at_chance": True}}
+    told = words(page.fairness(ditto, dataclasses.replace(fedavg, summary={**fedavg.summary, "fairness": marked})))
+    assert ("points against fedavg (global model)" in told) == compares
+    assert ("Not compared with fedavg (global model), which is at chance level" in told) != compares
+
+
+def test_a_difference_is_good_in_the_direction_of_its_metric() -> None:
+    with shown_in("mae"):
+        assert change(2.0, 3.0) == ("−1 mae", "good", "")
+        assert change(3.0, 2.0) == ("+1 mae", "bad", "")
+        assert change(2.0, 3.0, spread=True) == ("−1 mae", "good", "more even")
+        assert change(2.0, 2.0) == ("no difference", "", "")
+    with shown_in("accuracy"):
+        assert change(0.2, 0.3) == ("−10.0 points", "bad", "")
+        assert change(0.3001, 0.3) == ("no difference", "", "")
+
+
+def facts(content: str) -> dict[str, str]:
+    return {name: words(value).strip() for name, value in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", content)}
+
+
+def test_what_a_run_and_its_baseline_do_not_share_is_given_of_both(tmp_path: Path) -> None:
+    folder = make(tmp_path / "run", rounds=4)
+    make(folder / "baseline", "fedavg")
+    content = read(folder)
+    found = facts(content)
+    assert found["Rounds"] == "4 of 6 / 6"
+    assert found["Results are read from"] == "the last evaluated round (round 4) / the last evaluated round (round 6)"
+    assert found["Held-out domain"] == "sketch"
+    assert "Where there are two values, that of faa stands first." in content
+    same = make(tmp_path / "same")
+    make(same / "baseline", "fedavg")
+    assert facts(read(same))["Rounds"] == "6"
+    assert "two values" not in read(same)
+
+
+def test_who_takes_part_is_known_before_the_first_evaluation(tmp_path: Path) -> None:
+    roster = {"silos": [{"name": name, "domain": "here"} for name in "abcde"], "unseen": [{"name": "u", "domain": "v"}]}
+    run = read_run(make(tmp_path / "run", rounds=0, status="running"))
+    found = page.facts(dataclasses.replace(run, info={**run.info, "roster": roster}))
+    assert {("Silos", "5"), ("Held-out domain", "v")} <= set(found)
+    assert ("Silos", "–") in page.facts(run)
+
+
+def test_tables_have_names_for_whoever_hears_them(tmp_path: Path) -> None:
+    folder = make(tmp_path / "run")
+    make(folder / "baseline", "fedavg")
+    content = read(folder)
+    tables = re.findall(r'<div class="table[^"]*"[^>]*>', content)
+    assert len(tables) == content.count("<table>") > 1
+    assert all('role="region"' in one for one in tables)
+    named = re.findall(r'aria-label="([^"]*)"', "".join(tables))
+    assert named[:2] == ["Silo by silo", "Time and traffic"]
+    assert len(named) == len(tables)
+
+
+def test_a_table_is_named_by_the_heading_that_it_stands_under() -> None:
+    one = table("", [])
+    drawn = section(
+        "s",
+        'A "title" & more',
+        one + "<figure><h3>A picture</h3></figure>" + one,
+        "<h3>By <em>age</em> &amp; size</h3>" + one,
+        f"<details class=silo><summary>b</summary>{one}</details>",
+        one.replace('class="table"', 'class="table heat"', 1),
+    )
+    told = [html.unescape(name) for name in re.findall(r'<div class="table[^>]* aria-label="([^"]*)">', drawn)]
+    title = 'A "title" & more'
+    below = f"{title}: By age & size"
+    assert told == [title, title, below, f"{title}: b", below]
 
 
 def test_weights_are_shown_of_both_and_a_slow_start_is_no_usual_round(tmp_path: Path) -> None:

@@ -24,9 +24,11 @@ from filelock import FileLock
 import fairsilo
 import tiny
 from fairsilo import Event, Federation, cli
+from fairsilo.analysis.metrics import headline
 from fairsilo.analysis.remaining import seconds_left
 from fairsilo.engine.now import SHARE, Now
 from fairsilo.errors import FairsiloError
+from fairsilo.report.page import read_run
 from fairsilo.report.texts import duration, plain, size
 from fairsilo.runs.folder import NOW, PLAN, RunFolder
 from fairsilo.runs.lock import LOCK, in_use, locked
@@ -35,6 +37,7 @@ from fairsilo.watch.opening import opened
 from fairsilo.watch.places import Memory, Places
 from fairsilo.watch.server import LOOPBACK, Watch, _local
 from fairsilo.watch.states import EXCLUDED
+from test_report_page import own_and_global
 
 SMALL: dict[str, Any] = {"epochs": 1, "batch_size": 8, "engine": {"name": "sequential"}, "model": tiny.TinyNet}
 
@@ -495,6 +498,10 @@ def test_what_each_silo_does_is_shown_while_a_run_goes_on(runs: Path, kind: str,
             page = visit("/run/fedavg")[1]
             assert "stopped" in row(page, "a")
             assert "failed timeout" in row(page, "c")
+            (folder / NOW).write_text(json.dumps({**state, "round": 3}))
+            page = visit("/run/fedavg")[1]
+            # rounds failed in: the one that the run stopped in is not in rounds.jsonl
+            assert [row(page, name)[-1] for name in ("a", "b", "c", "u ")] == ["0", "0", "1", "1"]
     finally:
         (folder / NOW).unlink()
         (folder / "run.json").write_text(json.dumps(about))
@@ -516,24 +523,155 @@ def test_who_was_left_out_of_the_last_round_is_said_between_rounds(
     assert "Look at: b." in page
 
 
+def banner(page: str) -> str:
+    """What the page of two runs says of their settings."""
+    found = re.findall(r'<p class="banner">(.*?)</p>', page)
+    return html.unescape(found[0]) if found else ""
+
+
 def test_two_runs_are_shown_side_by_side_and_what_else_differs_is_said(runs: Path, tmp_path: Path) -> None:
+    """With both values; neither the method nor where a run is computed is worth a word."""
     shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(runs / "faa", tmp_path / "again")
     with serving(tmp_path) as visit:
         doctored(tmp_path / "fedavg", "config.yaml", engine={"threads": 3}, evaluate={"examples": False})
         page = visit("/pair?run=faa&run=fedavg")[1]
         assert "against fedavg" in page
-        assert "differ in more" not in page
-        changes: dict[str, Any] = {"train": {"lr": 3.0, "epochs": 9}, "data": {"held_out": "x"}, "seed": 7}
-        doctored(tmp_path / "fedavg", "config.yaml", **changes, task={"gamma": 1.0}, evaluate={"ddof": 1, "every": 9})
-        page = visit("/pair?run=faa&run=fedavg")[1]
-        said = page[page.index("differ in more than the method: ") :].partition(".</p>")[0].partition(": ")[2]
-        assert set(said.split(", ")) == {
-            *("train.lr", "train.epochs", "data.held_out", "seed", "task.gamma", "evaluate.ddof", "evaluate.every")
+        assert banner(page) == ""
+        changes: dict[str, Any] = {"train": {"lr": 3.5, "epochs": 9}, "data": {"held_out": "x"}, "seed": 7}
+        doctored(tmp_path / "fedavg", "config.yaml", **changes, task={"gamma": 1.5}, evaluate={"ddof": 1, "every": 9})
+        said = banner(visit("/pair?run=faa&run=fedavg")[1])
+        assert said.startswith("These runs differ in more than the method: ")
+        was = yaml.safe_load((tmp_path / "faa" / "config.yaml").read_text())
+        assert set(said.partition("method: ")[2].rstrip(".").split("; ")) == {
+            f"train.lr: {was['train']['lr']} / 3.5",
+            "train.epochs: 1 / 9",
+            f"data.held_out: {was['data']['held_out']} / x",
+            f"seed: {was['seed']} / 7",
+            f"task.gamma: {was['task']['gamma']:g} / 1.5",
+            "evaluate.ddof: 0 / 1",
+            "evaluate.every: 1 / 9",
         }
         doctored(tmp_path / "fedavg", "run.json", data="others")
-        same = yaml.safe_load((tmp_path / "faa" / "config.yaml").read_text())["data"]
-        doctored(tmp_path / "fedavg", "config.yaml", data=same)
-        assert "than the method: data, " in visit("/pair?run=faa&run=fedavg")[1]
+        doctored(tmp_path / "fedavg", "config.yaml", data=was["data"])
+        assert f"than the method: data: {tiny.federation().name} / others; " in banner(
+            visit("/pair?run=faa&run=fedavg")[1]
+        )
+        doctored(tmp_path / "again", "config.yaml", train={"rounds": 12})
+        page = visit("/pair?run=faa&run=again")[1]
+        assert banner(page) == "These runs differ in train.rounds: 2 / 12."
+        assert "faa (faa) <span" in page
+
+
+def answers_of(page: str) -> dict[str, list[str]]:
+    """Answer -> what the page of two runs has of each of them, and of their difference where there is one."""
+    rows = re.findall(r'<tr><th scope="row">(\w+)<small>.*?</th>(.*?)</tr>', part(page, "answers", "The three answers"))
+    lines = re.compile(r'<small class="difference[^"]*">(.*?)</small>')
+    found = {}
+    for name, drawn in rows:
+        both = [read(lines.sub("", one)) for one in re.findall(r"<td[^>]*>(.*?)</td>", drawn)]
+        found[name] = [*both, *([" ".join(lines.findall(drawn))] if lines.search(drawn) else [])]
+    return found
+
+
+def read(drawn: str) -> str:
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]*>", " ", drawn))).strip()
+
+
+def facts_of(page: str) -> dict[str, str]:
+    return {name: read(value) for name, value in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page)}
+
+
+def test_the_answers_of_two_runs_stand_beside_each_other_with_their_difference(runs: Path, tmp_path: Path) -> None:
+    """Here the second is better by a tenth on the held-out domain, and as good at home."""
+    for name in ("one", "two"):
+        shutil.copytree(runs / "faa", tmp_path / name)
+    rows = [json.loads(line) for line in (tmp_path / "two" / "metrics.jsonl").read_text().splitlines()]
+    for one in rows:
+        one["metric"] += 0.1 if one["unseen"] else 0.0
+    (tmp_path / "two" / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    with serving(tmp_path) as visit:
+        page, turned = (visit(f"/pair?run={one}&run={two}")[1] for one, two in (("one", "two"), ("two", "one")))
+    for shown, sign in ((page, -1), (turned, 1)):
+        outside, home = (answers_of(shown)[key] for key in ("Generalisation", "Personalisation"))
+        first, second = (float(one.partition(" %")[0]) for one in outside[:2])
+        assert first - second == pytest.approx(10 * sign, abs=0.11)
+        assert outside[2] == f"{sign * 10:+.1f} points".replace("-", "−")
+        assert f'class="difference {"good" if sign > 0 else "bad"}">{outside[2]}<' in shown
+        assert home[2] == "no difference"
+        own = headline(RunFolder(runs / "faa").read_json("summary.json"))["personalisation"]
+        assert own is not None
+        assert [one.partition("\u00a0")[0].partition(" ")[0] for one in home[:2]] == [f"{100 * own:.1f}"] * 2
+        assert "difference is not shown" not in shown
+
+
+@pytest.mark.parametrize("apart", ["data.share", "data", "test samples", "held-out domain", "complete rounds"])
+def test_no_difference_is_shown_of_runs_that_were_not_tested_alike(runs: Path, tmp_path: Path, apart: str) -> None:
+    """Both of their results are, and what they are of."""
+    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
+    folder = tmp_path / "fedavg"
+    (unseen,) = json.loads((folder / "run.json").read_text())["roster"]["unseen"]
+    if apart == "data.share":
+        doctored(folder, "config.yaml", data={"share": "50"})
+    elif apart == "data":
+        doctored(folder, "run.json", data="others")
+    elif apart == "complete rounds":
+        (folder / "rounds.jsonl").write_text((folder / "rounds.jsonl").read_text().splitlines()[0] + "\n")
+    else:
+        other = {"test": unseen["test"] + 1} if apart == "test samples" else {"name": "x", "domain": "x"}
+        doctored(folder, "run.json", roster={"unseen": [{**unseen, **other}]})
+    with serving(tmp_path) as visit:
+        page = visit("/pair?run=faa&run=fedavg")[1]
+    shown = answers_of(page)
+    assert [len(found) for found in shown.values()] == [2, 2, 2]
+    assert all("%" in found for found in (*shown["Generalisation"], *shown["Personalisation"]))
+    said = read(part(page, "answers", "The three answers"))
+    wanted = {
+        "held-out domain": "differ in held-out domain",
+        "complete rounds": "are not equally far, round 2 and round 1 of fedavg",
+    }.get(apart, "differ in data")
+    assert said.count(f"The two {wanted}: their difference is not shown.") == 1
+    facts, own = facts_of(page), facts_of(visit_of(runs))
+    told = {
+        "held-out domain": ("Held-out domain", f"{unseen['domain']} / x"),
+        "complete rounds": ("Rounds", "2 / 1 of 2"),
+    }
+    name, value = told.get(apart, ("Rounds", "2"))
+    assert facts == {**own, name: value}
+    assert ("that of faa stands first" in page) == (apart in told)
+
+
+def visit_of(runs: Path) -> str:
+    with serving(runs) as visit:
+        return visit("/pair?run=faa&run=fedavg")[1]
+
+
+def test_results_of_another_metric_are_neither_subtracted_nor_drawn_on_the_same_axis(
+    runs: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
+    doctored(tmp_path / "fedavg", "run.json", metric={"name": "mae", "higher_is_better": False, "share": False})
+    with serving(tmp_path) as visit:
+        page = visit("/pair?run=faa&run=fedavg")[1]
+    assert "differ in metric: their difference is not shown" in page
+    first, second = answers_of(page)["Personalisation"][:2]
+    assert "%" in first
+    assert "%" not in second
+    assert 'id="curves"' not in page
+    assert 'id="costs"' in page
+
+
+def test_fairness_of_own_models_beside_a_global_one_is_as_compare_has_it(tmp_path: Path) -> None:
+    """Whichever of the two comes first: each by the models that its results are about."""
+    own_and_global(tmp_path)
+    found = [headline(read_run(tmp_path / name).summary)["fairness"] or 0 for name in ("ditto", "fedavg")]
+    by = 100 * (found[0] - found[1])
+    assert by > 1  # of fedavg's own models it would be the other way round
+    with serving(tmp_path) as visit:
+        for one, two, sign in (("ditto", "fedavg", 1), ("fedavg", "ditto", -1)):
+            *both, difference = answers_of(visit(f"/pair?run={one}&run={two}")[1])["Fairness"]
+            assert difference == f"{sign * by:+.1f} points {'less' if sign > 0 else 'more'} even".replace("-", "−")
+            assert [words.rpartition("% ")[2] for words in both] == ["own models", "global model"][::sign]
 
 
 @pytest.mark.parametrize(("query", "count"), [("", "none"), ("?run=faa", "1"), ("?run=faa&run=faa", "1")])
@@ -882,6 +1020,20 @@ def test_a_run_that_is_taken_up_again_no_longer_says_how_it_was_broken_off(runs:
 ENDED = ("Nothing was evaluated yet.", "No silo's own model was", "No silo has validation data", "nothing was recorded")
 
 
+@pytest.mark.parametrize(("seconds", "words"), [(36.6, "37 s"), (0.2, "1 s"), (130.0, "2 min"), (4000.0, "67 min")])
+def test_the_time_left_is_as_exact_as_an_estimate_is(runs: Path, tmp_path: Path, seconds: float, words: str) -> None:
+    """As a terminal says it."""
+    folder = shutil.copytree(runs / "fedavg", tmp_path / "run")
+    doctored(folder, "config.yaml", train={"rounds": 3})
+    doctored(folder, "run.json", status="running")
+    rows = [{**json.loads(line), "seconds": seconds} for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    (folder / "rounds.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    with serving(tmp_path) as visit, FileLock(folder / LOCK):
+        assert f"2 of 3 rounds, about {words} left<" in visit("/run/run")[1]
+        (folder / "metrics.jsonl").unlink()
+        assert f"at the end of round 3, in about {words}.<" in visit("/run/run")[1]
+
+
 def test_before_the_first_evaluation_a_run_says_when_results_come(
     people: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -896,6 +1048,7 @@ def test_before_the_first_evaluation_a_run_says_when_results_come(
         settings = {**SMALL, "rounds": 5, "evaluate": {"every": 2}}
         fairsilo.run(federation=people, method="fedavg", out=tmp_path / "run", listener=look, **settings)
         first, second, third = (html.unescape(seen[number]) for number in (1, 2, 3))
+        assert [facts_of(first)[name] for name in ("Silos", "Held-out domain")] == ["3", "u"]
         words = "Results come with the first evaluation, at the end of round 2"
         assert part(first, "results", "Results") == f"\n<p>{words}.</p>\n"  # nobody knows yet how long a round takes
         assert "training" in row(first, "a")

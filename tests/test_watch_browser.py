@@ -321,6 +321,21 @@ def test_names_break_at_their_joints_on_a_phone(browser: Any, root: Path, tmp_pa
         assert all(line[-1] in "/-_" for line in lines[:-1]), lines
 
 
+def test_a_phone_has_room_for_methods_and_the_names_of_answers(browser: Any, root: Path) -> None:
+    """In few lines, and words whole; the table is scrolled inside its frame."""
+    with opened(browser, root, viewport={"width": 375, "height": 740}) as page:
+        lines = """(all) => all.map((one) => {
+            const words = document.createRange();
+            words.selectNodeContents(one.firstChild);
+            return new Set([...words.getClientRects()].map((line) => Math.round(line.top))).size;
+        })"""
+        methods = page.locator("#runs td:nth-child(3)")
+        assert methods.count() == 2
+        assert max(methods.evaluate_all(lines)) <= 2
+        page.goto(page.url.rstrip("/") + "/pair?run=faa&run=fedavg")
+        assert page.locator("#answers tbody th").evaluate_all(lines) == [1, 1, 1]
+
+
 def test_what_is_read_aloud_keeps_its_emphasis(browser: Any, root: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(root / "faa", tmp_path / "faa")
     about = json.loads((folder / "run.json").read_text())
@@ -388,7 +403,11 @@ WORDS = {
         "button": ["button"],
     },
     "/run/damaged": {"body": ["#head .facts dt"], ".banner": [".banner", ".banner strong"]},
-    "/pair?run=faa&run=fedavg": {"body": ["h1 .against"], ".card": [".card .difference"], "figure": [".legend li"]},
+    "/pair?run=faa&run=fedavg": {
+        "body": ["h1 .against", "#answers .quiet"],
+        ".table": ["#answers td.number", "#answers th small", "#answers td small", "#answers .difference"],
+        "figure": [".legend li"],
+    },
     "/comparison/all": {
         "body": ["h1", ".eyebrow", "#progress span", "#grid p", "nav a"],
         ".table": ["#grid thead th", "#grid tbody th", "#grid td a", "#grid td.quiet", "#grid .tag.bad"],
@@ -424,10 +443,14 @@ def contrast(one: float, other: float) -> float:
 def test_a_screen_reader_has_a_name_for_everything(browser: Any, full: Path, path: str) -> None:
     with opened(browser, full, path) as page:
         unnamed = page.evaluate(
-            """() => [...document.querySelectorAll("input, button, a, progress, svg[role=img], nav")].filter(
-                (one) => !(one.getAttribute("aria-label") || one.innerText || "").trim()).map((one) => one.outerHTML)"""
+            """() => [...document.querySelectorAll(
+                "input, button, a, summary, progress, svg[role=img], nav, [tabindex]")].filter(
+                // what is no control is not named by the words inside it, and without a role by nothing
+                (one) => !(one.getAttribute("aria-label") || !one.matches("[tabindex]") && one.textContent || "").trim()
+                    || one.matches("[tabindex]:not([role])")).map((one) => one.outerHTML)"""
         )
         assert unnamed == []
+        assert page.locator("[tabindex]").count() == page.locator("table").count()
         assert page.locator("h1").count() == 1
         levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((one) => Number(one.tagName[1]))")
         assert levels[0] == 1

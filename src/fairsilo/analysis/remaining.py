@@ -75,5 +75,16 @@ def runs_left(
     return makespan([share * known.get(method, usual) for method, share in open_runs], at_once)
 
 
+def roughly(seconds: float) -> str:
+    """A time in words, as exact as an estimate is."""
+    if seconds < 99.5:
+        return f"{max(round(seconds), 1)} s"
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return f"{minutes} min"
+    hours, minutes = divmod(round(minutes, -1) if minutes >= 600 else minutes, 60)
+    return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
 def _evaluates(number: int, rounds: int, every: int) -> bool:
     return number == rounds or number % every == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fairsilo.analysis.remaining import runs_left
+from fairsilo.analysis.remaining import roughly, runs_left
 from fairsilo.runs.cells import Cell
 from fairsilo.runs.folder import status_of
 
@@ -59,14 +59,3 @@ def rounds_done(cell: Cell) -> int:
 def in_all(seconds: float | None) -> str:
     """What to add to a line; nothing where it is not known or nothing is left."""
     return f", about {roughly(seconds)} left in all" if seconds else ""
-
-
-def roughly(seconds: float) -> str:
-    """A time in words, as exact as an estimate is."""
-    if seconds < 99.5:
-        return f"{max(round(seconds), 1)} s"
-    minutes = round(seconds / 60)
-    if minutes < 100:
-        return f"{minutes} min"
-    hours, minutes = divmod(round(minutes, -1) if minutes >= 600 else minutes, 60)
-    return f"{hours} h {minutes} min" if minutes else f"{hours} h"

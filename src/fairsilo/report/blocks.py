@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import html
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -15,6 +17,13 @@ from fairsilo.report.units import unit
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 History = dict[int, dict[str, float]]
+MARKUP = re.compile("<[^>]*>")
+# what gives a table inside a section its name, or has nothing to do with it
+NAMING = re.compile(
+    r"<figure\b.*?</figure>|<(?P<kind>h3|summary)\b[^>]*>(?P<words>.*?)</(?:h3|summary)>|(?P<folded></details>)"
+    r'|(?P<table><div class="table[^"]*" tabindex="0" role="region")>',
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -47,11 +56,41 @@ class Run:
 
     @property
     def silos(self) -> list[str]:
+        """Those that train, as far as they were evaluated."""
         return [silo["silo"] for silo in self.summary["silos"] if not silo["unseen"]]
+
+    def members(self, kind: str) -> list[Mapping[str, Any]]:
+        """Who takes part, which is known before the first evaluation; `kind`: `silos` (they train) or `unseen`."""
+        return list((self.info.get("roster") or {}).get(kind) or ())
+
+    @property
+    def held_out(self) -> list[str]:
+        """The domains that nobody trains on."""
+        evaluated = [silo for silo in self.summary["silos"] if silo["unseen"]]
+        return list(dict.fromkeys(str(silo["domain"]) for silo in self.members("unseen") or evaluated))
 
 
 def section(name: str, title: str, *content: str) -> str:
-    return f'<section id="{name}">\n<h2>{text(title)}</h2>\n{"".join(content)}</section>\n'
+    return f'<section id="{name}">\n<h2>{text(title)}</h2>\n{_named(title, "".join(content))}</section>\n'
+
+
+def _named(title: str, content: str) -> str:
+    """With a name for whoever hears the page on each table: the section's title, and the nearest heading inside it."""
+    inner, outside = "", list[str]()
+
+    def passed(found: re.Match[str]) -> str:
+        nonlocal inner
+        if found["words"] is not None:
+            if found["kind"] == "summary":
+                outside.append(inner)
+            inner = html.unescape(MARKUP.sub("", found["words"])).strip()
+        elif found["folded"]:
+            inner = outside.pop() if outside else ""
+        elif found["table"]:
+            return f'{found["table"]} aria-label="{text(f"{title}: {inner}" if inner else title)}">'
+        return found[0]
+
+    return NAMING.sub(passed, content)
 
 
 def heading(command: str, title: str, *said: str) -> str:
@@ -87,9 +126,12 @@ def panel(*paragraphs: str) -> str:
 
 
 def table(head: str, rows: Iterable[str]) -> str:
-    # reachable by keyboard, as it may have to be scrolled sideways
-    body = f"<table>\n<thead>{head}</thead>\n<tbody>\n{''.join(rows)}</tbody></table>"
-    return f'<div class="table" tabindex="0">{body}</div>\n'
+    return scrolled(f"<table>\n<thead>{head}</thead>\n<tbody>\n{''.join(rows)}</tbody></table>")
+
+
+def scrolled(drawn: str) -> str:
+    """A table that may have to be scrolled sideways, so that it is reachable by keyboard; its section names it."""
+    return f'<div class="table" tabindex="0" role="region">{drawn}</div>\n'
 
 
 def cells(values: Sequence[str], first: bool = False) -> str:

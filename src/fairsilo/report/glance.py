@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from fairsilo.analysis.metrics import AT_HOME, with_own_models
+from fairsilo.analysis.metrics import AT_HOME, at_chance, with_own_models
 from fairsilo.analysis.paired import Compared, compare_cells, together
 from fairsilo.report.blocks import figure, figures, listed, paragraph, section
 from fairsilo.report.forest import Effect, forest_chart, sure_key
@@ -45,8 +45,27 @@ def glance(content: Content) -> str:
         drawn.append(figure(title, chart, caption=f"{label}."))
     said = margins(content, found)
     pictures = figures(*drawn) + sure_key(_looked(found)) if drawn else ""
-    pictures += (paragraph(said, "quiet") if said else "") + figures(*trades(content))
+    pictures += paragraph(said, "quiet") if said else ""
+    pictures += paragraph(unfair) if (unfair := without_fairness(content)) else ""
+    pictures += figures(*trades(content))
     return section("glance", "At a glance", verdict(content, found), pictures, in_words(content, found))
+
+
+def without_fairness(content: Content) -> str:
+    """Why the fairness of some methods is not among the pictures; empty where it is of all."""
+    first, *others = content["methods"]
+    runs: dict[str, list[bool]] = {}
+    for cell in content["cells"]:
+        runs.setdefault(cell["method"], []).append(at_chance(cell["summary"])["fairness"])
+    found = [first] if any(runs.get(first, ())) else [name for name in others if any(runs.get(name, ()))]
+    if not found:
+        return ""
+    where = "at chance level" if all(all(runs[name]) for name in found) else "at chance level in some runs"
+    who = listed(found, len(found))
+    if found != [first] and len(found) < len(others):
+        return f"Fairness of {who} is not compared: {where}, and an even result there is not fair."
+    verb = "is" if len(found) == 1 else "are"
+    return f"Fairness is not compared: {who} {verb} {where}, and an even result there is not fair."
 
 
 def told_apart(name: str, others: Collection[str], own: Collection[str]) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fairsilo.analysis.chance import SHARES
 from fairsilo.analysis.groups import by_group
-from fairsilo.analysis.metrics import TAILS, VARIANCE, summarise
+from fairsilo.analysis.metrics import TAILS, VARIANCE, judged_fairness, of_own_models, summarise
 from fairsilo.config import read_yaml
 from fairsilo.core.roster import Roster
 from fairsilo.errors import FairsiloError
+from fairsilo.report.beside import against, whose_models, why_not_compared
 from fairsilo.report.blocks import (
     Run,
     cells,
@@ -167,32 +167,45 @@ def selection_words(run: Run) -> str:
     return f"the last evaluated round ({which}){reason}"
 
 
-def header(run: Run, baseline: Run | None) -> str:
-    unseen = list(dict.fromkeys(silo["domain"] for silo in run.summary["silos"] if silo["unseen"]))
+WIDE = ("Results are read from",)
+
+
+def facts(run: Run) -> list[tuple[str, str]]:
+    """What a run is of, by name."""
     configured = run.setting("data", "held_out", "-")
     none = configured in ("-", "none", "") or bool(run.rows)
     source = next((run.setting("data", key) for key in ("name", "folder", "packed") if run.setting("data", key)), "–")
     planned = run.setting("train", "rounds", run.done)
-    facts = [
+    found = [
         ("Data", source),
         ("Model", run.config.get("model", "–")),
-        ("Held-out domain", listed(unseen) or ("none" if none else configured)),
-        ("Silos", len(run.silos) or "–"),
+        ("Held-out domain", listed(run.held_out) or ("none" if none else configured)),
+        ("Silos", len(run.members("silos")) or len(run.silos) or "–"),
         ("Rounds", planned if run.done == planned else f"{run.done} of {planned}"),
         ("Seed", run.config.get("seed", "–")),
         ("Metric", f"{run.metric}, over the classes present" if run.metric.startswith("balanced") else run.metric),
         ("Results are read from", selection_words(run)),
     ]
-    wide = {"Results are read from"}
+    return [(name, str(value)) for name, value in found]
+
+
+def header(run: Run, baseline: Run | None, called: tuple[str, str] = ("Run", "Baseline")) -> str:
+    """The top of the page; of two runs a fact in which they differ is given of both. `called`: in what befell them."""
+    others = dict(facts(baseline)) if baseline and baseline.config else {}
+    of_both = [(name, value, others.get(name, value)) for name, value in facts(run)]
     drawn = "".join(
-        f"<div{' class=wide' if name in wide else ''}><dt>{name}</dt><dd>{text(value)}</dd></div>"
-        for name, value in facts
+        f"<div{' class=wide' if name in WIDE else ''}><dt>{name}</dt>"
+        f"<dd>{text(value if value == other else f'{value} / {other}')}</dd></div>"
+        for name, value, other in of_both
     )
+    order = ""
+    if baseline and any(value != other for _, value, other in of_both):
+        order = paragraph(f"Where there are two values, that of {run.method} stands first.", "quiet order")
     against = f' <span class="against">against {text(baseline.method)}</span>' if baseline else ""
     return (
         f'<header>\n<p class="eyebrow">fairsilo run report</p>\n<h1>{text(run.method)}{against}</h1>\n'
-        f"{banner(run, 'Run')}{banner(baseline, 'Baseline') if baseline else ''}"
-        f'<dl class="facts">{drawn}</dl>\n{panel(*run.info.get("notes", ()))}</header>\n'
+        f"{banner(run, called[0])}{banner(baseline, called[1]) if baseline else ''}"
+        f'<dl class="facts">{drawn}</dl>\n{order}{panel(*run.info.get("notes", ()))}</header>\n'
     )
 
 
@@ -214,12 +227,12 @@ def banner(run: Run, name: str) -> str:
 
 # ---------------------------------------------------------------------------------------------------- 2 the answers
 def headline(run: Run, baseline: Run | None, whole: Whole | None = None) -> str:
-    beside = baseline if baseline and baseline.done == run.done else None  # else a difference is one of rounds
+    why = why_not_compared(run, baseline) if baseline else ""
+    beside = None if why else baseline
     cards = generalisation(run, beside) + personalisation(run, beside) + fairness(run, beside)
     said = caution(run, baseline, whole)
-    if baseline and baseline.rows and baseline.done != run.done:
-        said += f" The two are not equally far, round {run.done} and round {baseline.done} of {baseline.method}: "
-        said += "their difference is not shown."
+    if baseline and baseline.rows and why:
+        said += f" {why}"
     elif baseline and baseline.rows and baseline.counted != run.counted:
         said += " Not the same silos were counted in every round of the two: see Failures."
     return f'<div class="cards">\n{cards}</div>\n{paragraph(said, "quiet")}'
@@ -229,19 +242,6 @@ def card(title: str, question: str, value: str, *lines: str) -> str:
     return (
         f'<div class="card"><h2>{title}</h2><p>{text(question)}</p><p class="big">{value}</p>{"".join(lines)}</div>\n'
     )
-
-
-def against(value: float, other: float | None, baseline: Run | None, spread: bool = False) -> str:
-    """The difference to the baseline in words; of a spread, less is better."""
-    if baseline is None or other is None or math.isnan(value - other):
-        return ""
-    change = value - other
-    if points(change) == "0.0":
-        return paragraph(f"no difference to {baseline.method}", "difference")
-    better = change < 0 if spread else change > 0
-    words = f"{'+' if change > 0 else ''}{points(change)} {unit().points} against {baseline.method}"
-    words += f": {'more' if better else 'less'} even" if spread else ""
-    return paragraph(words, "difference good" if better else "difference bad")
 
 
 def with_interval(value: float, interval: Sequence[float] | None) -> str:
@@ -297,7 +297,7 @@ def generalisation(run: Run, baseline: Run | None) -> str:
         "Generalisation",
         question,
         with_interval(found["mean"], found["interval"]),
-        against(found["mean"], other, baseline),
+        against(found["mean"], other, baseline.method) if baseline else "",
         guessing_words(found),
         paragraph(f"{run.metric} {said}"),
         interval_words(run, found, tested_words(run, outside)),
@@ -330,7 +330,7 @@ def personalisation(run: Run, baseline: Run | None) -> str:
         "Personalisation",
         question,
         with_interval(found["mean"], found["interval"]),
-        against(found["mean"], baseline.summary["personalisation"]["mean"] if baseline else None, baseline),
+        against(found["mean"], baseline.summary["personalisation"]["mean"], baseline.method) if baseline else "",
         guessing_words(found),
         paragraph(f"mean {run.metric} of {len(silos)} silos" if several else f"{run.metric}; a single silo"),
         interval_words(run, found, tested_words(run, silos)),
@@ -339,9 +339,13 @@ def personalisation(run: Run, baseline: Run | None) -> str:
 
 
 def fairness(run: Run, baseline: Run | None) -> str:
-    """The deviation over silos that `metrics.headline` names, around its mean, with the two ends."""
-    about = "personal" if run.summary["about"] == "personal" and run.summary["fairness"]["personal"] else "global"
-    found = run.summary["fairness"][about]
+    """The deviation over silos that `metrics.headline` names, around its mean, with the two ends.
+
+    A run's fairness is that of the models that its own results are about, so that of two runs it may be of different
+    ones, as in `compare`.
+    """
+    about = "personal" if of_own_models(run.summary) else "global"
+    found = judged_fairness(run.summary)
     own, possessive = ("the silos' own models", "'") if about == "personal" else ("the global model", "'s")
     question = f"How even {own} {'are' if about == 'personal' else 'is'} over those who trained"
     known = {silo["silo"]: silo for silo in run.summary["silos"] if not silo["unseen"] and silo[about] is not None}
@@ -353,16 +357,17 @@ def fairness(run: Run, baseline: Run | None) -> str:
     # by value, since what is worst depends on the metric's direction
     worst, best = (min(known, key=lambda name: abs(known[name][about] - found[end])) for end in ("worst", "best"))
     tails = " and ".join(f"{share(found[key])} in the {key.replace('_', ' ')}" for key in TAILS)
-    other = baseline.summary["fairness"][about] if baseline else {}
+    other = judged_fairness(baseline.summary) if baseline else {}
+    name = whose_models(baseline, run) if baseline else ""
     guessed = found.get("at_chance") or other.get("at_chance")
     warning = "An even result at chance level is not fair: it is equally bad everywhere."
     if baseline and not found.get("at_chance"):
-        warning = f"Not compared with {baseline.method}, which is at chance level: there an even result is not fair."
+        warning = f"Not compared with {name}, which is at chance level: there an even result is not fair."
     return card(
         "Fairness",
         question,
         f"{points(found['std_silos'])} <small>{unit().points} around {share(found['mean'])}</small>",
-        "" if guessed else against(found["std_silos"], other.get("std_silos"), baseline, spread=True),
+        "" if guessed else against(found["std_silos"], other.get("std_silos"), name, spread=True),
         guessing_words(found),
         paragraph(warning) if guessed else "",
         paragraph(f"{words}, around their mean; lower is more even"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from fairsilo.report.blocks import cells, heads, paragraph, section, table
+from fairsilo.report.blocks import cells, heads, paragraph, scrolled, section, table
 from fairsilo.report.tables import GUESSED, age
 from fairsilo.report.texts import text
 from fairsilo.runs.inventory import Kept
@@ -61,7 +61,7 @@ def _listed(places: Places, folds: Collection[str], found: Mapping[str, Kept]) -
     head = f'<tr><th scope="col">run</th><th scope="col">state</th><th scope="col">method</th>{numbers}</tr>'
     rows = "".join(drawn for _, _, drawn in sorted(groups, key=lambda group: (-group[0], group[1])))
     choose = '<p><button type="submit">Compare the two that are ticked</button></p>\n'
-    grouped = f'<div class="table" tabindex="0"><table>\n<thead>{head}</thead>\n{rows}</table></div>\n'
+    grouped = scrolled(f"<table>\n<thead>{head}</thead>\n{rows}</table>")
     return f'<form action="/pair" method="get">\n{grouped}{choose}</form>\n'
 
 
@@ -77,7 +77,8 @@ def _folded(places: Places, name: str, found: Mapping[str, Kept], now: float) ->
     words = _tried(name, tryouts, runs) if tryouts else text(_compared(runs))
     last = age(now - max(one.changed for one in runs))
     empty = [""] * (1 + len(ANSWERS))
-    head = f'<tr><th scope="rowgroup">{fold}</th><td>{tags}</td><td>{words}</td>{cells([*empty, last])}</tr>\n'
+    head = f'<tr><th scope="rowgroup">{fold}</th><td>{tags}</td>'
+    head += f'<td class="method">{words}</td>{cells([*empty, last])}</tr>\n'
     start = "" if name == "." else f"{name}/"
     rows = "".join(_run_row(run, run.removeprefix(start), one, now) for run, one in found.items())
     return f'<tbody class="folded">\n{head}{rows}</tbody>\n'
@@ -107,7 +108,7 @@ def _run_row(name: str, called: str, one: Kept, now: float) -> str:
     held_out = "" if one.held_out == "-" else f", {one.held_out} held out"
     seed = "" if one.seed is None else f", seed\u00a0{one.seed}"
     why = f" <small>{text(one.why)}</small>" if one.why else ""
-    about = f"<td>{tag(one.state)}{why}</td><td>{text(one.method + held_out + seed)}</td>"
+    about = f'<td>{tag(one.state)}{why}</td><td class="method">{text(one.method + held_out + seed)}</td>'
     guess = f"<small>{GUESSED}</small>"
     numbers = "".join(f'<td class="number">{shown}{guess if guessed else ""}</td>' for shown, guessed in answers(one))
     values = f"{cells([rounds])}{numbers}{cells([age(now - one.changed)])}"

@@ -8,11 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairsilo.analysis.remaining import roughly
 from fairsilo.report.blocks import Run, cells, heads, listed, paragraph, section, table
 from fairsilo.report.page import header, headline
 from fairsilo.report.said import failures
 from fairsilo.report.sections import costs, curves, gap_section, weights
-from fairsilo.report.texts import duration, plain, text
+from fairsilo.report.texts import plain, text
 from fairsilo.report.units import shown_in
 from fairsilo.report.whole import whole_above
 from fairsilo.runs.folder import BASELINE
@@ -148,7 +149,7 @@ def _progress(run: Run, now: Mapping[str, Any], state: str, what: str = "") -> s
     if state == RUNNING:
         rest, follows = left(run, now), run.config.get("baseline")
         if rest is not None and run.done < planned:
-            words += f", about {duration(rest)} left" + (f" for this method; {follows} follows" if follows else "")
+            words += f", about {roughly(rest)} left" + (f" for this method; {follows} follows" if follows else "")
         words += f"; round {now['round']}: {now['exchange']}" if now.get("exchange") else ""
     elif state == WAITING:
         words += "; the federation's server waits for sites, or finishes other runs first"
@@ -165,7 +166,7 @@ def _first_results(run: Run, now: Mapping[str, Any], state: str) -> str:
     if state in (RUNNING, WAITING):
         words = f"Results come with the first evaluation, at the end of round {number}"
         rest = left(run, now, number) if state == RUNNING else None
-        words += f", in about {duration(rest)}" if rest is not None else ""
+        words += f", in about {roughly(rest)}" if rest is not None else ""
     else:
         words = f"The run ended before there were results: its first evaluation is at the end of round {number}"
     return section("results", "Results", paragraph(f"{words}."))

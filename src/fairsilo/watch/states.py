@@ -33,7 +33,7 @@ class SiloState:
         loss: Its training loss, this round's or the last one's.
         weight: In the last aggregation.
         gap: Validation loss of the global model minus that of its own.
-        failed: In how many rounds it failed so far.
+        failed: In how many rounds it failed so far, the one under way among them.
     """
 
     silo: str
@@ -76,6 +76,8 @@ def silo_states(run: Run, now: Mapping[str, Any], running: bool, awaited: bool =
                 for failure in record.get("failures") or ()
                 if failure.get("silo") == name
             }
+            if here.get("why") or here.get("state") == FAILED:  # the round under way, or the one that a run stopped in
+                lost.add(now.get("round"))
             found.append(
                 SiloState(
                     name,
