@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from fairsilo.advice.blind import SHARE, blind
 from fairsilo.advice.pilots import TRIED, Options, fitting
 from fairsilo.advice.verdict import Verdict, verdict
 from fairsilo.analysis.shift import feature_distances, label_distances, proxy_a_distance, size_ratio
-from fairsilo.report.advice_page import advice_table, page, sentences, shift_sentences
+from fairsilo.report.advice_page import advice_table, in_short, page, sentences, shift_sentences
 from fairsilo.report.texts import duration, size
 from fairsilo.runs.folder import RunFolder
 from test_cli import call, here, packed  # noqa: F401 - fixtures
@@ -110,7 +111,11 @@ def test_where_silos_name_things_otherwise_models_are_their_own(tmp_path: Path) 
     assert answer.startswith(f"Take {found.recommended}, and let silos use models of their own at home")
     alone = advised(people, tmp_path, methods, goal="personalise")  # of the same pilots
     assert (alone.recommended, alone.cells) == (best("fedavg", "local", "ditto"), found.cells)
-    assert advised(people, tmp_path, methods, goal="generalise").recommended == "fedavg"
+    outside = advised(people, tmp_path, methods, goal="generalise")  # where names differ, no shared model can know them
+    assert outside.recommended is None
+    answer = sentences(outside.as_dict())[0]
+    assert "did not learn" in answer
+    assert "(generalise, ≈ chance)" in answer
 
 
 @pytest.mark.slow
@@ -338,8 +343,14 @@ def test_the_answer_says_what_the_method_costs_and_sends() -> None:
     )
     first = page(found)
     assert first.index("<p>Take good: it ") < first.index("A round takes 1.8 ×") < first.index("<table>")
-    once = sentences({**found, "rounds": [1, 9]})[0]  # a first round also sets things up
-    assert "A round takes 2 × the bytes of one of fedavg." in once
+    some_costs = {name: {**cost, "seconds": None} for name, cost in found["costs"].items()}
+    once = {**found, "rounds": [1, 9], "costs": some_costs}  # a first round also sets things up
+    assert "A round takes 2 × the bytes of one of fedavg." in sentences(once)[0]
+    *_, times, sizes = (list(column.cells) for column in advice_table(once).columns)
+    assert times == ["–", "–"]
+    assert [str(one).partition("\n")[2] for one in sizes] == ["", "2 ×"]
+    assert '<td class="number">–</td>' in page(once)
+    assert '<td class="number">–</td>' not in first
     found["costs"]["good"] = {**found["costs"]["good"], "sends": []}
     assert sentences(found)[0].endswith("Besides the model it sends nothing.")
     plain = sentences(content(cells(fedavg=(0.5, 0.6, 0.1, "global"), same=(0.5, 0.6, 0.1, "global"))))[0]
@@ -367,6 +378,145 @@ def test_chance_is_a_reason_of_its_own() -> None:
     nothing = cells(fedavg=(None, 0.3, 0.1, "global"), a=(None, 0.3, 0.1, "global"))
     assert said(nothing) == ["Not compared: generalise (runs have no number to compare)."]
     assert said(nothing, domains=["-"]) == ["Not compared: generalise (no domain was held out)."]
+
+
+@pytest.mark.parametrize(("margin", "said"), [(0.12, "(0.0 ± 12.0 points)"), (None, "(0.0 points)")])
+def test_what_is_not_told_apart_is_not_called_as_good(margin: float | None, said: str) -> None:
+    found = content(cells(fedavg=(0.5, 0.6, 0.1, "global"), local=(None, 0.6, 0.1, "personal")))
+    for kind in ("own", "alone"):
+        found["verdict"][kind]["difference"] |= {"mean": -0.0004, "margin": margin, "p": 0.9}
+    own, alone = (one for one in sentences(found) if one.startswith("At home"))
+    assert own == f"At home no difference found between silos' own models and fedavg's shared one {said}."
+    assert alone == f"At home no difference found between models of silos that train alone and the shared one {said}."
+    found["verdict"]["own"]["difference"] |= {"mean": -0.03, "margin": 0.12}
+    own, _ = (one for one in sentences(found) if one.startswith("At home"))
+    assert own == "At home silos' own models are worse than fedavg's shared one by 3.0 ± 12.0 points (not sure)."
+    found["verdict"]["own"]["difference"] |= {"mean": 0.0004, "margin": 0.0001, "p": 0.001}
+    own, _ = (one for one in sentences(found) if one.startswith("At home"))
+    assert own.endswith("are better than fedavg's shared one by 0.0 ± 0.0 points (sure, by itself).")
+
+
+@pytest.mark.parametrize(("goal", "count"), [("all", 1 + 2 + 2 + 1), ("generalise", 1 + 1)])
+def test_comparisons_are_counted_once(goal: str, count: int) -> None:
+    """Silos alone beside the shared model are one of them, with which the others are corrected."""
+    some = cells(fedavg=(0.5, 0.5, 0.1, "global"), local=(None, 0.5, 0.1, "personal"), other=(0.5, 0.5, 0.1, "global"))
+    found = content(some, goal=goal)
+    answer = sentences(found)[0]
+    assert answer == f"Take fedavg: no difference found that speaks for another method, in {count} comparisons."
+    drawn = page(found)
+    section = drawn[drawn.index("<figure") :]
+    assert f"sure, corrected for all {count} comparisons" in section[: section.index("</figure>")]
+
+
+LEARN = "Give pilots more rounds (--rounds, or a longer --budget) or another learning rate (lr=...)"
+
+
+def everywhere(some: list[dict[str, Any]], *methods: str, runs: int = 3) -> list[dict[str, Any]]:
+    """The same, with so many runs of some methods at chance in every answer."""
+    for cell in guessing(some, *methods, runs=runs):
+        if cell["method"] in methods and cell["seed"] < runs:
+            cell["summary"]["generalisation"]["at_chance"] = True
+    return some
+
+
+def test_where_no_pilot_learned_nothing_is_recommended() -> None:
+    """Also not the method that is ahead for sure."""
+    some = everywhere(cells(fedavg=(0.3, 0.3, 0.1, "global"), good=(0.35, 0.35, 0.1, "global")), "fedavg", "good")
+    found = content(some)
+    assert found["recommended"] is None
+    assert (found["verdict"]["learned"], found["verdict"]["wins"]) == ([], [])
+    answer, *rest = sentences(found)
+    assert answer == (
+        "The pilots did not learn: all are no better than guessing (≈ chance), so that nothing can be said of methods. "
+        f"{LEARN}, in another folder (--out)."
+    )
+    assert not any(one.startswith(("Take", "At home", "If that", "Worse")) for one in rest)
+    assert "<h1>The pilots did not learn</h1>" in page(found)
+    assert "Take" not in page(found)
+    assert "≈ chance" in str(list(advice_table(found).columns[1].cells)[1])
+
+
+def test_where_most_pilots_did_not_learn_that_is_said() -> None:
+    some = cells(fedavg=(0.3, 0.3, 0.1, "global"), good=(0.35, 0.35, 0.1, "global"))
+    found = content(everywhere(some, "fedavg", "good", runs=2))
+    assert found["recommended"] is None
+    assert sentences(found)[0].startswith("Most pilots did not learn: by every method most are no better than guessing")
+    found = content(everywhere(cells(fedavg=(0.3, 0.3, 0.1, "global"), a=(0.3, 0.3, 0.1, "global")), "a", runs=1))
+    assert (found["recommended"], found["verdict"]["learned"]) == ("fedavg", ["fedavg", "a"])
+
+
+def test_methods_that_learn_are_compared_and_the_others_are_marked() -> None:
+    def made() -> list[dict[str, Any]]:
+        return cells(fedavg=(0.3, 0.3, 0.1, "global"), a=(0.6, 0.6, 0.1, "global"), b=(0.35, 0.35, 0.1, "global"))
+
+    plain = content(made())
+    assert plain["verdict"]["wins"]  # of a; b is ahead of fedavg for sure too
+    assert plain["verdict"]["guessed"]["generalisation"] == []
+    found = content(everywhere(made(), "fedavg", "b"))
+    assert (found["recommended"], found["verdict"]["learned"]) == ("a", ["a"])
+    assert found["verdict"]["wins"] == ["generalisation", "personalisation"]
+    said = sentences(found)
+    assert "In most pilots no better than guessing (generalise, ≈ chance): fedavg, b." in said
+    assert not any("b generalises" in one for one in said)
+    found = content(everywhere(made(), "a", "b"))  # whoever is ahead by guessing is not ahead
+    assert (found["recommended"], found["verdict"]["others"]) == ("fedavg", {})
+
+
+def test_the_plain_method_is_not_recommended_where_it_did_not_learn() -> None:
+    some = everywhere(cells(fedavg=(0.3, 0.3, 0.1, "global"), a=(0.3001, 0.3001, 0.1, "global")), "fedavg")
+    found = content(some)
+    assert (found["recommended"], found["verdict"]["learned"]) == (None, ["a"])
+    assert sentences(found)[0] == (
+        "No method to take: most pilots of fedavg are no better than guessing (≈ chance), and of the methods that "
+        f"learned (a) none is better for sure without being worse elsewhere. {LEARN}, in another folder (--out)."
+    )
+    assert "<h1>No method to take</h1>" in page(found)
+
+
+def test_an_answer_in_which_nobody_learned_is_said_and_does_not_count_as_better() -> None:
+    some = cells(fedavg=(0.3, 0.6, 0.1, "global"), a=(0.35, 0.6, 0.1, "global"))
+    for cell in some:
+        cell["summary"]["generalisation"]["at_chance"] = True
+    found = content(some)
+    assert (found["recommended"], found["verdict"]["wins"]) == ("fedavg", [])
+    assert (
+        "In most pilots no method is better than guessing (generalise, ≈ chance): of that nothing can be said."
+        in sentences(found)
+    )
+    assert content(some, goal="generalise")["recommended"] is None
+    assert "guessing (generalise, ≈ chance)" in sentences(content(some, goal="generalise"))[0]
+
+
+def test_guessing_where_the_plain_method_learned_is_a_loss() -> None:
+    some = cells(fedavg=(0.5, 0.6, 0.1, "global"), a=(0.5, 0.9, 0.1, "global"))
+    assert verdict(["fedavg", "a"], some).recommended == "a"
+    for cell in some:
+        cell["summary"]["generalisation"]["at_chance"] = cell["method"] == "a"
+    found = verdict(["fedavg", "a"], some)
+    assert (found.recommended, found.others) == ("fedavg", {"personalisation": "a"})
+
+
+def test_own_models_that_guess_are_not_the_answer() -> None:
+    def made() -> list[dict[str, Any]]:
+        return cells(
+            fedavg=(0.5, 0.8, 0.1, "global"), local=(None, 0.8, 0.1, "personal"), ditto=(0.5, 0.8005, 0.1, "personal")
+        )
+
+    methods = ["fedavg", "local", "ditto"]
+    some = made()
+    for cell in some:
+        cell["summary"]["personalisation"]["at_chance"] = cell["method"] == "ditto"
+    assert verdict(methods, some).recommended == "fedavg"
+    assert verdict(methods, some).personal
+    some = made()
+    for cell in some:
+        cell["summary"]["personalisation"]["at_chance"] = cell["method"] == "local"
+    assert not verdict(methods, some).personal
+    some = made()
+    assert verdict(["fedavg", "local"], some).personal
+    for cell in some:
+        cell["summary"]["personalisation"]["at_chance"] = cell["method"] == "fedavg"
+    assert not verdict(["fedavg", "local"], some).personal
 
 
 def test_tables_have_the_mean_of_a_spread_and_mark_chance() -> None:
@@ -474,11 +624,12 @@ def test_the_command_says_what_to_take_and_writes_a_page(
     assert code == 0, err
     content = RunFolder(here / "a").read_json("advice.json")
     said = [line for line in out.splitlines() if not line.startswith("turn ")]
-    assert said[0].startswith(f"Take {content['recommended']}")
+    assert said[0] == sentences(content)[0]
     assert "turn 1: 2 methods, 1 division, 1 round, seed 0" in out + err
     assert "Sizes: the largest silo has" in out
     page = (here / "a" / "advice.html").read_text()
-    assert f"<h1>Take {content['recommended']}</h1>" in page
+    assert f"<h1>{in_short(content)}</h1>" in page
+    assert {cost["seconds"] for cost in content["costs"].values()} == {None}  # of a single round
     assert "What is sent besides the model" in page
     _, out, _ = call(capsys, "advise", "fedprox", f"data.packed={packed}", *quick, "--json")
     assert {**json.loads(out), "seconds": 0} == {**content, "seconds": 0}
@@ -529,6 +680,7 @@ def test_what_is_measured_is_told(tmp_path: Path) -> None:
     assert "2.0 times" in sizes
     assert "between a and b" in features
     assert found["costs"]["fedavg"]["bytes"] > 0
+    assert found["costs"]["fedavg"]["seconds"] is None  # the first round also sets things up
 
 
 def test_costs_are_those_that_the_rounds_of_the_pilots_recorded(tmp_path: Path) -> None:
@@ -572,3 +724,73 @@ def test_what_a_method_sends_beside_the_model_is_listed(tmp_path: Path) -> None:
         "scaffold: the change of its control variate (a mean gradient), as large as the model; "
         "to each silo the mean of the control variates",
     ]
+
+
+# ------------------------------------------------------------------------------------------- commands over methods
+@pytest.mark.parametrize("command", ["advise", "tune", "compare"])
+def test_data_in_the_place_of_a_method_are_told_how_to_be_given(
+    command: str,
+    here: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("seg", "my seg", "npz", "fedprox"):
+        (here / name).mkdir()
+    (here / "npz" / "ink.npz").touch()
+    (here / "mine.yaml").touch()
+    (here / "notes").touch()
+
+    def refused(*arguments: str) -> str:
+        code, _, err = call(capsys, command, *arguments)
+        assert code == 2
+        return err
+
+    assert refused("seg") == "error: 'seg' is a folder and no method; give it as data.folder=seg\n"
+    assert refused("fedavg", "./seg") == "error: './seg' is a folder and no method; give it as data.folder=./seg\n"
+    assert "give it as data.folder='my seg'" in refused("my seg")
+    assert "give it as data.packed=npz" in refused("npz")
+    assert refused("mine.yaml") == (
+        "error: 'mine.yaml' is a file and no method; give a file of settings as -c mine.yaml\n"
+    )
+    assert "'notes' is a file and no method; give a file of settings as -c FILE.yaml" in refused("notes")
+    assert refused("fedprx") == "error: unknown method 'fedprx'; did you mean 'fedprox'?\n"
+    assert "is a folder" not in refused("fedprox", "model=nosuch")  # which has the name of a method
+
+
+@pytest.mark.parametrize(
+    ("work", "arguments", "rest"),
+    [
+        ("advise", ("advise", "fedprox", "data.folder=my seg"), "goes on with the pilots"),
+        ("tune", ("tune", "fedavg @ clip=1", "--trials", "2"), "goes on with the search"),
+        ("compare", ("compare", "fedavg", "--json"), "goes on from the last complete round"),
+        ("compare", ("reproduce", "fedheal/table2-glyphs"), "goes on from the last complete round"),
+    ],
+)
+def test_whoever_interrupts_is_given_the_command_to_go_on_with(
+    work: str,
+    arguments: tuple[str, ...],
+    rest: str,
+    here: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"fairsilo.api.{work}", stop)
+    code, _, err = call(capsys, *arguments)
+    assert (code, err) == (130, f"interrupted; `fairsilo {shlex.join(arguments)}` {rest}\n")
+    assert "'" in err or not any(" " in one for one in arguments)
+
+
+def test_a_password_is_not_shown_with_the_command(
+    here: Path,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fairsilo.api.compare", stop)
+    monkeypatch.setattr("fairsilo.cli.comparing.trackers", lambda *_: [])
+    code, _, err = call(capsys, "compare", "fedavg", "--track", "mlflow:http://me:secret@host:5000")
+    assert (code, err) == (130, "interrupted; the same command goes on from the last complete round\n")

@@ -15,13 +15,20 @@ from rich.console import Console
 from rich.table import Table
 
 import tiny
-from fairsilo.analysis.chance import EvaluationSet, evaluation_set, evaluation_sets, judged, pooled_size, wilson
+from fairsilo.analysis.chance import (
+    GUESSED,
+    EvaluationSet,
+    evaluation_set,
+    evaluation_sets,
+    judged,
+    pooled_size,
+    wilson,
+)
 from fairsilo.analysis.metrics import at_chance, headline, summarise
 from fairsilo.analysis.paired import compare_cells
 from fairsilo.report.comparison_page import page
 from fairsilo.report.latex import comparison_latex
 from fairsilo.report.tables import (
-    GUESSED,
     comparison_csv,
     comparison_table,
     held_out_tables,

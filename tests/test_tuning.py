@@ -29,14 +29,14 @@ from fairsilo.errors import FairsiloError
 from fairsilo.fields import Span, around, between, decades
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.text import method
-from fairsilo.report.tuning_page import in_words, page, tuning_table
+from fairsilo.report.tuning_page import in_words, not_learned, page, tuning_table
 from fairsilo.report.units import shown_in
 from fairsilo.runs.comparison import method_in, read_comparison_file, row_of
 from fairsilo.tuning import studies
 from fairsilo.tuning.alike import differences, looked
 from fairsilo.tuning.judging import Judge
 from fairsilo.tuning.space import Space, read_search
-from test_cli import call
+from test_cli import call, here, packed  # noqa: F401 - fixtures
 from test_report_page import check_well_formed
 
 optuna = pytest.importorskip("optuna", reason="needs the extra tune")
@@ -227,6 +227,9 @@ def test_what_rounds_to_nothing_is_alike(sign: int) -> None:
     drawn = page(content)
     assert '<td class="number">0.0</td>' in drawn  # the gain
     assert "+0.0</td>" not in drawn
+    apart = content_of({"scan": {"fedavg": [0.5, 0.5, 0.5], "fedprox": [0.45, 0.5, 0.55]}})
+    (sentence,) = told(apart)  # with such a margin they need not be alike
+    assert sentence.startswith("no difference found between fedprox and fedavg (0.0 ± 12.4 points) over 3 settings")
 
 
 def test_the_page_opens_with_the_differences_and_claims_nothing_of_what_was_chosen() -> None:
@@ -247,6 +250,104 @@ def test_the_page_opens_with_the_differences_and_claims_nothing_of_what_was_chos
     single = content_of({"scan": {"fedavg": [0.5, 0.6]}})
     assert told(single) == []
     assert "Tried at the same settings" not in page(single)
+
+
+# -------------------------------------------------------------------------------------------------------------- chance
+def guessing(content: dict[str, Any], *methods: str, domain: str = "scan", but: int | None = None) -> dict[str, Any]:
+    """The same, with every trial of some methods at chance, or all but one; all others are not."""
+    for name, one in content["found"][domain].items():
+        for trial in one["trials"]:
+            trial["at_chance"] = None if trial["score"] is None else name in methods and trial["number"] != but
+        one["at_chance"] = one["trials"][one["trial"]]["at_chance"]
+    return content
+
+
+def printed(content: dict[str, Any]) -> str:
+    console = Console(width=300, record=True, file=io.StringIO())
+    console.print(tuning_table(content))
+    return console.export_text()
+
+
+def test_where_no_trial_learned_that_is_said_and_methods_are_not_called_alike() -> None:
+    scores: Scores = {"fedavg": [0.10, 0.10, 0.11], "fedprox": [0.10, 0.10, 0.11]}
+    found = guessing(content_of({"scan": scores}), "fedavg", "fedprox")
+    (said,), table, drawn = not_learned(found), printed(found), page(found)
+    check_well_formed(drawn)
+    lead = (
+        "Nothing was learned: no trial is better than guessing (≈ chance), so that what was chosen there says nothing. "
+        "More rounds (rounds=...) or higher learning rates (--search lr=log:LOW..HIGH) may help"
+    )
+    assert said.startswith(lead)
+    assert drawn.index(lead) < drawn.index("<table")
+    assert told(found) == [
+        "fedprox and fedavg: no trial of either is better than guessing (≈ chance), 3 pairs of trials"
+    ]
+    assert "score alike" not in table + drawn
+    assert "At the same settings" not in drawn  # a picture would draw a difference between guesses
+    assert '<td class="number">10.0 % ≈ chance</td><td class="number">11.0 % ≈ chance</td>' in drawn
+    usual, searched = (list(column.cells) for column in tuning_table(found).columns[2:4])
+    assert (usual, searched) == (["10.0 %\n≈ chance"] * 2, ["11.0 %\n≈ chance"] * 2)
+    assert drawn.count("≈ chance</td>") == 2 * 2 + 2 * 3  # what was chosen, and every trial
+
+
+def test_only_what_did_not_learn_is_marked() -> None:
+    scores: Scores = {"fedavg": [0.10, 0.10, 0.11], "fedprox": [0.30, 0.10, 0.40]}
+    plain = content_of({"scan": scores})
+    assert "≈" not in printed(plain)
+    assert not_learned(plain) == []
+    found = guessing(content_of({"scan": scores}), "fedavg")
+    assert not_learned(found)[0].startswith("Nothing was learned by fedavg: no such trial is better than guessing")
+    searched = list(tuning_table(found).columns[3].cells)
+    assert searched == ["11.0 %\n≈ chance", "40.0 %"]
+    both = guessing(content_of({"scan": scores}), "fedavg", "fedprox", but=2)
+    assert not_learned(both) == []
+    usual = list(tuning_table(both).columns[2].cells)
+    assert usual == ["10.0 %\n≈ chance", "30.0 %\n≈ chance"]  # as it is
+    assert told(both)[0].endswith("3 pairs of trials, both ≈ chance in 2: may be chance")
+    two = content_of({"scan": scores, "sketch": scores})
+    guessing(guessing(two, "fedavg", domain="sketch"), domain="scan")
+    assert not_learned(two)[0].startswith("Nothing was learned by fedavg (sketch held out): no such trial")
+
+
+def test_a_score_is_judged_by_the_silos_own_validation_samples() -> None:
+    def rows(share: float, **more: Any) -> list[Row]:
+        counted = {"domain": "one", "samples": 40, "per_class": {"samples": [20, 20]}, **more}
+        return [{**row(silo, "validation", share), **counted} for silo in ("a", "b", "c", "d")]
+
+    judge = Judge(metric="accuracy")
+    assert judge.at_chance(rows(0.5)) is True
+    assert judge.at_chance(rows(0.9)) is False
+    # of 160 samples the interval begins at 0.523, of the 40 of a single silo it would at 0.446
+    assert judge.at_chance(rows(0.6)) is False
+    assert Judge(metric="accuracy", by="worst").at_chance(rows(0.6)) is True
+    assert judge.at_chance(rows(0.5, per_class=None)) is None
+    assert Judge(metric="dice").at_chance(rows(0.5)) is None
+    assert judge.at_chance([]) is None
+
+
+def test_trials_that_learn_nothing_are_marked_wherever_they_are_told(people: Federation, tmp_path: Path) -> None:
+    events: list[Event] = []
+    found = tuned(tmp_path, people, ["fedavg"], trials=1, search=["lr=1e-9..2e-9"], listener=events.append)
+    (methods,) = json.loads((tmp_path / "tuning.json").read_text())["found"].values()
+    one = methods["fedavg"]
+    assert (one["at_chance"], [trial["at_chance"] for trial in one["trials"]]) == (True, [True])
+    assert found.found.keys() == {people.unseen[0].domain}
+    (note,) = [event.text for event in events if event.kind == "note" and "trial" in event.text]
+    assert note.endswith(" % ≈ chance")
+    assert "Nothing was learned" in (tmp_path / "tuning.html").read_text(encoding="utf-8")
+
+
+def test_the_command_says_first_that_nothing_was_learned(
+    here: Path,  # noqa: F811
+    packed: Path,  # noqa: F811
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fast = ["rounds=1", "epochs=1", "lr=1e-9", "engine.name=sequential", "--search", "lr=-", "--trials", "1"]
+    code, out, err = call(capsys, "tune", "fedavg", f"data.packed={packed}", *fast, "-o", "t")
+    assert code == 0, err
+    lines = [line for line in out.splitlines() if "trial 1 of 1" not in line]
+    assert lines[0].startswith("Nothing was learned: no trial is better than guessing (≈ chance)")
+    assert "fairsilo compare" not in out  # of guesses
 
 
 # -------------------------------------------------------------------------------------------------------------- ranges
@@ -571,8 +672,8 @@ def test_the_page_says_what_was_chosen_and_what_mattered(people: Federation, tmp
         if one["score"] is not None and other["score"] is not None
     ]
     gain = 100 * statistics.fmean(other - one for one, other in pairs)
-    how = f"fedprox scores {abs(gain):.1f}" if round(gain, 1) else "fedprox and fedavg score alike (0.0"
-    assert how in page
+    how = f"fedprox scores {abs(gain):.1f}" if round(gain, 1) else "no difference found between fedprox and fedavg (0.0"
+    assert how in page or "fedprox and fedavg score alike (0.0 ± 0.0" in page
     assert f"over {len(pairs)} settings tried alike (lr, weight_decay), one seed, {len(pairs)} pairs of trials" in page
     assert page.index('id="alike"') < page.index("<table")
 

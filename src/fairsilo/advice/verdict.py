@@ -114,7 +114,7 @@ def verdict(methods: Sequence[str], cells: Cells, goal: str = "all", higher: boo
         chosen = max(own, key=lambda name: (1 if higher else -1) * own[name].difference.mean, default=first)
         personal = _sign(own.get(chosen), AT_HOME, higher) > 0
         best = chosen if personal else usual
-    won, lost = (one[best] if best in one else () for one in (wins, loses))
+    won, lost = (one.get(best or "", ()) for one in (wins, loses))
     rest = {key: [name for name in others_ if key in wins[name]] for key in HEADLINES if key not in won}
     return Verdict(
         learned,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event
@@ -11,16 +14,28 @@ import typer
 
 from fairsilo.cli.output import complain
 
+SAME = "the same command"  # a hint that has these words shows the command in their place
+_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]*@")  # in an address, such as that of a tracker
+
 
 @contextmanager
 def interruptible(hint: str = "nothing was written yet", kept: bool = True) -> Iterator[None]:
-    """Says how to go on: what the interrupted work noted on the exception, where it is `kept`; else `hint`."""
+    """Says how to go on: what the interrupted work noted on the exception, where it is `kept`; else `hint`.
+
+    Where the hint says `the same command`, it stands there as it was given, quoted for a shell.
+    """
     try:
         yield
     except KeyboardInterrupt as stop:
         notes = getattr(stop, "__notes__", ()) if kept else ()
-        complain("; ".join(filter(None, ("interrupted", *(notes or [hint])))))
+        complain("; ".join(filter(None, ("interrupted", *(notes or [hint.replace(SAME, _given())])))))
         raise typer.Exit(130) from None
+
+
+def _given() -> str:
+    """The command to be copied, or words for it where it has a password, which must not stand in a log."""
+    given = shlex.join(["fairsilo", *sys.argv[1:]])
+    return SAME if _PASSWORD.search(given) else f"`{given}`"
 
 
 @contextmanager

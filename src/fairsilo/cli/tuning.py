@@ -74,7 +74,7 @@ def tune(
     from fairsilo import api
     from fairsilo.cli.progress import ProgressListener
     from fairsilo.engine.events import guarded
-    from fairsilo.report.tuning_page import PAGE, tuning_table
+    from fairsilo.report.tuning_page import PAGE, not_learned, tuning_table
     from fairsilo.tuning.search import CHOSEN
 
     along = trackers(track, anonymous)
@@ -97,11 +97,16 @@ def tune(
     if as_json:
         show_json({**found.as_dict(), "tuned": found.tuned})
         return
-    show(tuning_table(found.as_dict()))
+    content = found.as_dict()
+    for line in not_learned(content):
+        say(line)
+    show(tuning_table(content))
     for domain, count in found.counted.items():
         if count < trials:
             say(f"{domain} held out: the budget was enough for {count} trials of every method")
     say(f"page: {found.folder / PAGE}")
+    if all(one["at_chance"] for methods in found.found.values() for one in methods.values()):
+        return  # a comparison of guesses would tell nothing
     after = f"compare -c {found.folder / CHOSEN}" if table is None else f"reproduce {table} --tuned {found.folder}"
     say(f"now, with other seeds and on test data: fairsilo {after}")
 

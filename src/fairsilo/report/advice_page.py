@@ -11,7 +11,8 @@ from rich.table import Table
 
 from fairsilo import __version__
 from fairsilo.advice.verdict import LOCAL
-from fairsilo.analysis.metrics import AT_HOME, HEADLINES
+from fairsilo.analysis.chance import GUESSED
+from fairsilo.analysis.metrics import AT_HOME, HEADLINES, at_chance, headline
 from fairsilo.analysis.paired import Difference, compare_cells
 from fairsilo.analysis.shift import farthest, typical
 from fairsilo.report.blocks import (
@@ -29,7 +30,7 @@ from fairsilo.report.blocks import (
 from fairsilo.report.comparison_page import counted
 from fairsilo.report.forest import Effect, forest_chart, sure_key, told
 from fairsilo.report.glance import ANSWERS, decimals, scaled
-from fairsilo.report.tables import CHANCE, GUESSED, beside_mean, explained
+from fairsilo.report.tables import CHANCE, beside_mean, explained
 from fairsilo.report.texts import duration, size, text
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.runs.comparison import method_in
@@ -38,6 +39,10 @@ from fairsilo.runs.folder import RunFolder
 PAGE = "advice.html"
 Content = Mapping[str, Any]  # as `Advice.as_dict` has it
 ENOUGH = 5  # seeds, below which a test of many comparisons hardly ever finds anything
+LEARN_MORE = (
+    "Give pilots more rounds (--rounds, or a longer --budget) or another learning rate (lr=...), in another folder "
+    "(--out)."
+)
 DOES = {"generalisation": "generalises", "personalisation": "personalises", "fairness": "is more even over silos"}
 
 
@@ -55,24 +60,70 @@ def write_advice(folder: Path) -> Path:
 def sentences(content: Content) -> list[str]:
     """What to take and why, in plain words; the first is the answer with what it costs."""
     found = content["verdict"]
+    if not found["learned"]:
+        return [_nothing_learned(content), *_limits(content)]
     told_ = [" ".join([_answer(content), *_costs(content)])]
+    told_ += filter(None, (_guessing(content, key) for key in found["counts"] if key != "fairness"))
     told_ += [f"If that alone counts: {name} {_gain(content, key, name)}." for key, name in found["others"].items()]
     told_ += [
         f"Worse than {content['methods'][0]} for sure ({ANSWERS[key][0].lower()}): {listed(names)}."
         for key, names in found["worse"].items()
         if names
     ]
-    told_ += [
-        _at_home(
-            content, f"silos' own models are {{}} {content['methods'][0]}'s shared one", found["own"], ", by itself"
-        )
-    ]
-    told_ += [_at_home(content, "models of silos that train alone are {} the shared one", found["alone"], "")]
+    shared = f"{content['methods'][0]}'s shared one"
+    told_ += [_at_home(content, "silos' own models", shared, found["own"], ", by itself")]
+    told_ += [_at_home(content, "models of silos that train alone", "the shared one", found["alone"], "")]
     return [*filter(None, told_), *_limits(content)]
+
+
+def in_short(content: Content) -> str:
+    """The answer in a few words."""
+    if content["recommended"] is not None:
+        return f"Take {content['recommended']}"
+    if content["verdict"]["learned"]:
+        return "No method to take"
+    return "Most pilots did not learn" if _some_learned(content) else "The pilots did not learn"
+
+
+def _some_learned(content: Content) -> bool:
+    """Whether a single pilot is better than guessing in some answer that counts."""
+    return any(
+        headline(cell["summary"])[key] is not None and not at_chance(cell["summary"])[key]
+        for cell in content["cells"]
+        for key in content["verdict"]["counts"]
+    )
+
+
+def _nothing_learned(content: Content) -> str:
+    """Instead of an answer, where there is none."""
+    goal = content["verdict"]["counts"]
+    about = f"{ANSWERS[goal[0]][0].lower()}, " if len(goal) == 1 else ""
+    how = "by every method most are" if _some_learned(content) else "all are"
+    return (
+        f"{in_short(content)}: {how} no better than guessing ({about}{GUESSED}), so that nothing can be said of "
+        f"methods. {LEARN_MORE}"
+    )
+
+
+def _guessing(content: Content, key: str) -> str:
+    """Which methods are no better than guessing in an answer."""
+    guess, answer = content["verdict"]["guessed"][key], ANSWERS[key][0].lower()
+    if not guess:
+        return ""
+    others = [row for row in compare_cells(content["methods"], content["cells"]) if row["method"] not in guess]
+    if any(row[key]["mean"] is not None for row in others):
+        return f"In most pilots no better than guessing ({answer}, {GUESSED}): {listed(guess)}."
+    return f"In most pilots no method is better than guessing ({answer}, {GUESSED}): of that nothing can be said."
 
 
 def _answer(content: Content) -> str:
     found, plain, best = content["verdict"], content["methods"][0], content["recommended"]
+    if best is None:
+        return (
+            f"{in_short(content)}: most pilots of {plain} are no better than guessing ({GUESSED}), and of the methods "
+            f"that learned ({listed(found['learned'])}) none is better for sure without being worse elsewhere. "
+            f"{LEARN_MORE}"
+        )
     won = [_gain(content, key, best) for key in found["wins"]]
     if found["personal"]:
         more = f" It also {'; it '.join(won)}." if won else ""
@@ -81,12 +132,12 @@ def _answer(content: Content) -> str:
             f"{plain}'s shared model, and no method is better for sure without being worse elsewhere.{more}"
         )
     if best == plain:
-        looked = sum(len(some) for key, some in found["compared"].items() if key in found["counts"])
         if found["others"]:
             return (
                 f"Take {plain}: no method is better for sure without being worse, for sure, in something that counts."
             )
-        return f"Take {plain}: no difference found that speaks for another method, in {looked} comparisons."
+        looked = counted(_looked(content), "comparison")
+        return f"Take {plain}: no difference found that speaks for another method, in {looked}."
     worse = [ANSWERS[key][0].lower() for key in found["loses"]]
     cost = f" It is worse, or has no result, where this is asked: {listed(worse)}." if worse else ""
     return f"Take {best}: it {'; it '.join(won)}.{cost}"
@@ -95,13 +146,11 @@ def _answer(content: Content) -> str:
 def _costs(content: Content) -> list[str]:
     """What the recommended method takes and sends beside the plain one."""
     plain, best = content["methods"][0], content["recommended"]
-    if best == plain:
+    if best in (None, plain):
         return []
     spent, usual = content["costs"][best], content["costs"][plain]
-    counts = {"seconds": "time", "bytes": "bytes"}
-    if content["rounds"][0] == 1:  # which also sets things up, for the first method above all
-        del counts["seconds"]
-    takes = [f"{_times(spent[key], usual[key])} the {word}" for key, word in counts.items() if usual[key]]
+    known = {key: word for key, word in (("seconds", "time"), ("bytes", "bytes")) if spent[key] and usual[key]}
+    takes = [f"{_times(spent[key], usual[key])} the {word}" for key, word in known.items()]
     cost = [f"A round takes {' and '.join(takes)} of one of {plain}."] if takes else []
     sends = f"Besides the model it sends {'; '.join(spent['sends']) or 'nothing'}."
     return [*cost, "No model is sent." if method_in(best) == LOCAL else sends]
@@ -119,17 +168,17 @@ def _gain(content: Content, key: str, name: str) -> str:
     return f"{DOES[key]}{better} than {content['methods'][0]} by {much} {unit().points}"
 
 
-def _at_home(content: Content, words: str, one: Mapping[str, Any] | None, how: str) -> str:
+def _at_home(content: Content, models: str, others: str, one: Mapping[str, Any] | None, how: str) -> str:
     """By how much one kind of model is ahead on silos' own data."""
     if one is None:
         return ""
     found = Difference(**one["difference"])
-    if points(abs(found.mean)) == points(0.0):
-        return f"At home {words.format('as good as')}."
-    ahead = (found.mean > 0) == content["metric"]["higher_is_better"]
     much = points(abs(found.mean)) + (f" ± {points(found.margin)}" if found.margin is not None else "")
+    if points(abs(found.mean)) == points(0.0) and not found.sure:
+        return f"At home no difference found between {models} and {others} ({much} {unit().points})."
+    ahead = "better" if (found.mean > 0) == content["metric"]["higher_is_better"] else "worse"
     sure = f"sure{how}" if found.sure else "not sure"
-    return f"At home {words.format('better than' if ahead else 'worse than')} by {much} {unit().points} ({sure})."
+    return f"At home {models} are {ahead} than {others} by {much} {unit().points} ({sure})."
 
 
 def _limits(content: Content) -> list[str]:
@@ -210,6 +259,9 @@ def _rows(content: Content) -> list[tuple[str, list[list[str]]]]:
             values.append(shown)
         for key, form in (("seconds", duration), ("bytes", size)):
             spent, usual = costs[name][key], costs[plain][key]
+            if spent is None:  # pilots of one round, which also sets things up
+                values.append(["–"])
+                continue
             times = [_times(spent, usual)] if usual and name != plain else []
             values.append([form(spent), *times])
         found.append((name, values))
@@ -245,25 +297,32 @@ def _forest(content: Content, key: str) -> str:
     found = {name: Difference(**one["difference"]) for name, one in content["verdict"]["compared"][key].items()}
     effects = [Effect(name, scaled(one.mean), scaled(one.margin), sure=one.sure) for name, one in found.items()]
     chart = forest_chart(effects, title=label, x_label=unit().points, decimals=decimals())
-    return figure(title, chart, sure_key(_corrected_with(content, key)), f"{label}.")
+    together = key in content["verdict"]["counts"]
+    tested = any(one.repeated for one in _together(content, together))
+    return figure(title, chart, sure_key(_looked(content, together) if tested else 0), f"{label}.")
 
 
-def _corrected_with(content: Content, key: str) -> int:
-    """For how many comparisons those of an answer are corrected: what counts together, and so the rest."""
+def _together(content: Content, counting: bool) -> list[Difference]:
+    """The comparisons that are corrected together: all that count, silos alone at home among them, or all others."""
     found = content["verdict"]
-    counts = key in found["counts"]
     family = [
-        one for name, some in found["compared"].items() if (name in found["counts"]) == counts for one in some.values()
+        one for key, some in found["compared"].items() if (key in found["counts"]) == counting for one in some.values()
     ]
-    family += [found["alone"]] if counts and found["alone"] else []
-    return sum(Difference(**one["difference"]).repeated for one in family)
+    family += [found["alone"]] if counting and found["alone"] else []
+    return [Difference(**one["difference"]) for one in family]
+
+
+def _looked(content: Content, counting: bool = True) -> int:
+    """How many comparisons are corrected for; of one seed, which tests nothing, how many there are."""
+    family = _together(content, counting)
+    return sum(one.repeated for one in family) or len(family)
 
 
 @in_its_unit(_metric)
 def page(content: Content) -> str:
     """The whole document."""
     answer, *rest = sentences(content)
-    top = heading("fairsilo advise", f"Take {content['recommended']}", answer, *rest)
+    top = heading("fairsilo advise", in_short(content), answer, *rest)
     drawn = [_forest(content, key) for key in content["verdict"]["compared"]]
     found = _rows(content)
     rows = [f'<tr><th scope="row">{text(name)}</th>{"".join(map(_cell, values))}</tr>\n' for name, values in found]
@@ -285,4 +344,4 @@ def page(content: Content) -> str:
     )
     took = f"fairsilo {__version__}; took {duration(content['seconds'])}"
     below = f"<footer>{paragraph(took)}</footer>\n"
-    return document(f"Take {content['recommended']}", body, below)
+    return document(in_short(content), body, below)

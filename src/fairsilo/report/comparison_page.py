@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fairsilo import __version__
+from fairsilo.analysis.chance import GUESSED
 from fairsilo.analysis.metrics import (
     AT_HOME,
     HEADLINES,
@@ -29,7 +30,7 @@ from fairsilo.report.heat import heat_table, number
 from fairsilo.report.latex import comparison_latex
 from fairsilo.report.left_out import called, left_out, left_out_section
 from fairsilo.report.page import write_report
-from fairsilo.report.tables import CHANCE, GUESSED, OWN, SELECTIONS, comparison_csv, in_runs, marked_own, of_comparison
+from fairsilo.report.tables import CHANCE, OWN, SELECTIONS, comparison_csv, in_runs, marked_own, of_comparison
 from fairsilo.report.texts import signed, text, usable
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.report.whole import PAGE, whole_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from fairsilo.analysis.chance import GUESSED
 from fairsilo.report.blocks import heads, points, table
-from fairsilo.report.tables import GUESSED
 from fairsilo.report.texts import text, usable
 from fairsilo.runs.comparison import composed
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairsilo.analysis.chance import SHARES
+from fairsilo.analysis.chance import GUESSED, SHARES
 from fairsilo.analysis.groups import by_group
 from fairsilo.analysis.metrics import TAILS, VARIANCE, judged_fairness, of_own_models, summarise
 from fairsilo.config import read_yaml
@@ -40,7 +40,7 @@ from fairsilo.report.privacy import privacy
 from fairsilo.report.said import failures, sent
 from fairsilo.report.sections import costs, curves, domains, gap_section, weights
 from fairsilo.report.synthetic import synthetic
-from fairsilo.report.tables import GUESSED, squared
+from fairsilo.report.tables import squared
 from fairsilo.report.texts import duration, plain, text
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.report.whole import Whole, caution, way_back, whole_above

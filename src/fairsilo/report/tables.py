@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from fairsilo.analysis.chance import GUESSED
 from fairsilo.analysis.groups import by_column
 from fairsilo.analysis.metrics import (
     AT_HOME,
@@ -42,7 +43,6 @@ SELECTIONS = {
 }
 
 
-GUESSED = "≈ chance"
 SIGN = GUESSED.partition(" ")[0]  # alone, where there is little room
 CHANCE = (
     f"{GUESSED}: no better than always naming the most frequent class or guessing evenly (the lower end of the 95 % "

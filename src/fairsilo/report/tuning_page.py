@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fairsilo import __version__
+from fairsilo.analysis.chance import GUESSED
 from fairsilo.analysis.metrics import Row
 from fairsilo.report.bars import Bar, bar_chart
 from fairsilo.report.blocks import (
@@ -40,6 +41,9 @@ Content = Mapping[str, Any]
 PAGE = "tuning.html"
 FIRST = 6  # methods whose single settings are drawn
 ROUNDING = 1e-9
+LEARN_MORE = (
+    "More rounds (rounds=...) or higher learning rates (--search lr=log:LOW..HIGH) may help, in another folder (--out)."
+)
 BEST = "what was chosen is the best of several trials with one seed: too high for that reason, and nothing to test"
 
 
@@ -55,7 +59,8 @@ def _summary_of(content: Content) -> Row:
 @in_its_unit(_summary_of)
 def page(content: Content) -> str:
     """The whole document."""
-    body = header(content) + tried_alike(content) + chosen(content)
+    lead = "".join(map(paragraph, not_learned(content)))
+    body = header(content) + lead + tried_alike(content) + chosen(content)
     body += "".join(course(content, domain) + mattered(content, domain) for domain in content["found"])
     body += every_trial(content)
     title = f"Search: {listed(content['methods'], 4)}"
@@ -77,6 +82,33 @@ def header(content: Content) -> str:
     )
 
 
+def not_learned(content: Content) -> list[str]:
+    """What no trial learned, and what helps; nothing where every method has settings that are better than guessing."""
+    several, some, whole = len(content["found"]) > 1, [], True
+    for domain, methods in content["found"].items():
+        for name, one in methods.items():
+            if one.get("at_chance"):
+                some.append(f"{name} ({domain} held out)" if several else name)
+            else:
+                whole = False
+    if whole and some:
+        said = "Nothing was learned: no trial is better than guessing"
+    elif some:
+        said = f"Nothing was learned by {listed(some)}: no such trial is better than guessing"
+    else:
+        return []
+    return [f"{said} ({GUESSED}), so that what was chosen there says nothing. {LEARN_MORE}"]
+
+
+def marked(score: str, guessed: bool | None, gap: str = " ") -> str:
+    return f"{score}{gap}{GUESSED}" if guessed else score
+
+
+def usual_guessed(one: Mapping[str, Any]) -> bool | None:
+    """Whether the first trial, with the settings as they are, is no better than guessing."""
+    return None if one["usual"] is None else one["trials"][0].get("at_chance")
+
+
 def gain(one: Mapping[str, Any]) -> float | None:
     """Of the chosen settings over those that are there without a search."""
     return None if one["usual"] is None else one["score"] - one["usual"]
@@ -91,11 +123,17 @@ def rounds_away(value: float) -> bool:
     return abs(value) <= ROUNDING or float(unit().number(value)) == 0
 
 
+def _results(one: Mapping[str, Any], gap: str = " ") -> list[str]:
+    """As it is, searched, and the gain."""
+    usual = marked(share(one["usual"]), usual_guessed(one), gap)
+    return [usual, marked(share(one["score"]), one.get("at_chance"), gap), difference(gain(one))]
+
+
 def chosen(content: Content) -> str:
     lines = []
     for domain, methods in content["found"].items():
         for name, one in methods.items():
-            numbers = cells([share(one["usual"]), share(one["score"]), difference(gain(one)), str(one["trial"] + 1)])
+            numbers = cells([*_results(one), str(one["trial"] + 1)])
             lines.append(
                 f'<tr><th scope="row">{text(name)}</th><td>{text(domain)}</td>{numbers}'
                 f"<td><code>{text(one['row'])}</code></td></tr>\n"
@@ -175,13 +213,17 @@ def sentence(name: str, first: str, one: Alike) -> str:
     """One comparison; it says itself that it is over settings, and of one seed."""
     if not one.shared:
         return f"{name} and {first} search no setting in common, so that nothing was tried alike"
+    if one.guessed and one.guessed == one.pairs:
+        return f"{name} and {first}: no trial of either is better than guessing ({GUESSED}), {_paired(one)}"
     if one.compared is None:
         return f"{name} and {first} have no result at the same settings ({one.left_out} pairs of trials left out)"
     mean, margin = one.compared.difference.mean, one.compared.difference.margin
     much = " ± ".join(points(abs(value)) for value in (mean, margin) if value is not None) + f" {unit().points}"
     alike = rounds_away(mean)
-    if alike:
+    if alike and margin is not None and rounds_away(margin):
         how = f"{name} and {first} score alike ({much} apart)"
+    elif alike:  # how far they may be apart is another matter
+        how = f"no difference found between {name} and {first} ({much})"
     else:
         how = f"{name} scores {much} {'above' if mean > 0 else 'below'} {first}"
     fewest, most = one.settings
@@ -200,6 +242,7 @@ def _paired(one: Alike) -> str:
     of = "" if one.domains == tried else f"{one.domains} of "
     several = f" in {of}{tried} held-out domains" if tried > 1 else ""
     left = f", {one.left_out} left out" if one.left_out else ""
+    left += f", both {GUESSED} in {one.guessed}" if 0 < one.guessed < one.pairs else ""
     return f"{one.pairs} pair{'s' if one.pairs > 1 else ''} of trials{several}{left}"
 
 
@@ -292,7 +335,7 @@ def every_trial(content: Content) -> str:
             for trial in one["trials"]:
                 numbers = [
                     str(trial["number"] + 1),
-                    share(trial["score"]),
+                    marked(share(trial["score"]), trial.get("at_chance")),
                     str(trial["rounds"]),
                     f"{trial['seconds']:.0f}",
                 ]
@@ -319,7 +362,6 @@ def tuning_table(content: Content) -> Table:
     found.add_column("chosen", overflow="fold")
     for domain, methods in content["found"].items():
         for name, one in methods.items():
-            numbers = [share(one["usual"]), share(one["score"]), difference(gain(one))]
-            found.add_row(escape(name), escape(domain), *numbers, escape(one["row"]))
+            found.add_row(escape(name), escape(domain), *_results(one, "\n"), escape(one["row"]))
     found.caption, found.caption_justify = escape("\n".join([*in_words(content), BEST])), "left"
     return found

@@ -30,13 +30,15 @@ class Alike:
         scored: Held-out domain and such a number -> the method's score minus the first one's, of every pair of trials
             with these values.
         left_out: Pairs of trials of which one has no score.
-        compared: The mean difference; its `seeds` are settings. None where no pair has both scores.
+        guessed: Pairs of trials of which neither is better than guessing.
+        compared: The mean difference; its `seeds` are settings. None where no pair has both scores, or all are guesses.
     """
 
     shared: tuple[str, ...] = ()
     tried: dict[str, set[int]] = field(default_factory=dict)
     scored: dict[tuple[str, int], list[float]] = field(default_factory=dict)
     left_out: int = 0
+    guessed: int = 0
     compared: Compared | None = None
 
     @property
@@ -95,5 +97,7 @@ def _beside(first: str, name: str, found: Found) -> Alike:
                 alike.left_out += 1
             else:
                 alike.scored.setdefault((domain, number), []).append(one["score"] - other["score"])
-    alike.compared = from_pairs({place: statistics.fmean(values) for place, values in alike.scored.items()})
+                alike.guessed += bool(one.get("at_chance") and other.get("at_chance"))
+    if alike.guessed < alike.pairs:
+        alike.compared = from_pairs({place: statistics.fmean(values) for place, values in alike.scored.items()})
     return alike

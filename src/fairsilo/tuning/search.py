@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from fairsilo import config
+from fairsilo.analysis.chance import GUESSED
 from fairsilo.config import Experiment
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
@@ -76,6 +77,8 @@ class Tuning:
         methods: As they were named.
         found: Held-out domain -> method -> trials, what was searched, the chosen `row` and its score, and as `usual`
             the score of the first trial, in which nothing was changed; None where a range leaves the usual value out.
+            `at_chance` says of the chosen trial, and of each one, whether it is no better than guessing; None where
+            nobody knows what guessing reaches.
         counted: Held-out domain -> trials that every method had; those that only some had do not count.
         settings: Of the runs: what every trial had in common, by group.
 
@@ -218,7 +221,8 @@ class _Search:
         if not any(len(silo.validation) for silo in self.federation.silos):
             raise FairsiloError("no silo has validation samples to choose by; set data.validation above 0")
         rule = self.here.evaluate.selection
-        return Judge(plan.method.results, rule, plan.task.reported.higher_is_better, self.options.by)
+        metric = plan.task.reported
+        return Judge(plan.method.results, rule, metric.higher_is_better, self.options.by, metric.name)
 
     def _plan(self, row: Experiment) -> Blueprint:
         return plan_of(resolved(row, self.federation.roster), self.federation.roster, self.objects)
@@ -232,6 +236,7 @@ class _Search:
         return {
             "row": best["row"],
             "score": best["score"],
+            "at_chance": best["at_chance"],
             "trial": best["number"],
             "usual": trials[0]["score"] if study.space.has_usual else None,
             "higher": study.place.higher,
@@ -280,6 +285,7 @@ class _Search:
             how = f"given up in round {ended.rounds}: {ended.why}"
         else:
             how = self._plan(row_of(self.here, one.row)).task.reported.said(ended.score)
+            how += f" {GUESSED}" if ended.at_chance else ""
         text = f"{one.name}, {self.domain} held out, trial {one.number + 1} of {self.options.trials}: {how}"
         self.listener(Event("note", 0, self.here.train.rounds, text=text))
 

@@ -140,6 +140,7 @@ class Study:
                     "row": self.space.row(trial.params),
                     "score": trial.value if trial.state.name == "COMPLETE" else None,
                     "reached": {str(step): value for step, value in trial.intermediate_values.items()},
+                    "at_chance": None,  # as a search of an earlier version did not tell
                     **trial.user_attrs,
                 }
             )

@@ -55,12 +55,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a trial ended: with a score, or without one and why."""
+    """How a trial ended: with a score, or without one and why.
+
+    Attributes:
+        at_chance: Whether the score is no better than guessing; None where that is not known.
+    """
 
     score: float | None
     seconds: float
     rounds: int
     why: str = ""
+    at_chance: bool | None = None
 
 
 def training_only(federation: Federation) -> Federation:
@@ -128,9 +133,10 @@ def attempt(
     except FairsiloError as problem:  # such as a model that is no longer finite, or values that do not go together
         why = str(problem)
     score = None if why else scored()
+    guessed = None if score is None else job.judge.at_chance(RunFolder(job.folder).rows("metrics"))
     for name in LARGE:
         shutil.rmtree(job.folder / name, ignore_errors=True)
-    return Ended(score, time.perf_counter() - begun, reached, why)
+    return Ended(score, time.perf_counter() - begun, reached, why, guessed)
 
 
 def attempt_alone(
@@ -144,4 +150,5 @@ def attempt_alone(
 
 
 def as_facts(ended: Ended) -> dict[str, Any]:
-    return {"seconds": round(ended.seconds, 2), "rounds": ended.rounds, "why": ended.why}
+    facts = {"rounds": ended.rounds, "why": ended.why, "at_chance": ended.at_chance}
+    return {"seconds": round(ended.seconds, 2), **facts}

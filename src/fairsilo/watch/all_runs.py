@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 
+from fairsilo.analysis.chance import GUESSED
 from fairsilo.report.blocks import cells, heads, paragraph, scrolled, section, table
-from fairsilo.report.tables import GUESSED, age
+from fairsilo.report.tables import age
 from fairsilo.report.texts import text
 from fairsilo.runs.inventory import Kept
 from fairsilo.watch.comparison import comparison_row

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairsilo.analysis.chance import GUESSED
 from fairsilo.analysis.metrics import AT_HOME, HEADLINES, mean
 from fairsilo.report.blocks import cells, heads, paragraph, section, table
-from fairsilo.report.tables import GUESSED, in_runs
+from fairsilo.report.tables import in_runs
 from fairsilo.report.texts import text, usable
 from fairsilo.report.units import shown_in
 from fairsilo.runs.folder import PLAN

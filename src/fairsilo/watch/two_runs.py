@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from fairsilo.analysis.chance import GUESSED
 from fairsilo.analysis.metrics import AT_HOME, HEADLINES, at_chance, headline
 from fairsilo.report.beside import change, whose, why_not_compared
 from fairsilo.report.blocks import Run, heads, paragraph, points, section, share, table
 from fairsilo.report.page import header, low_to_high, silo_table
 from fairsilo.report.sections import costs, curves, gap_section
-from fairsilo.report.tables import CHANCE, GUESSED, written
+from fairsilo.report.tables import CHANCE, written
 from fairsilo.report.texts import shorten, text, usable
 from fairsilo.report.units import shown_in
 from fairsilo.watch.pieces import Folders, address, top, whole
