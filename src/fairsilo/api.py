@@ -309,7 +309,8 @@ def advise(
         **settings: As for `run`.
 
     Returns:
-        What is `recommended` (None where the pilots did not learn), the `verdict` with all comparisons, the `shift` between silos, and `costs`.
+        What is `recommended` (None where the pilots did not learn), the `verdict` with all comparisons, the `shift`
+        between silos, and `costs`.
 
     Raises:
         FairsiloError: The time is too short, there is no other method to try, or as for `compare`.
