@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -199,3 +200,13 @@ def test_a_folder_with_a_bare_list_of_runs_is_no_comparison_yet(tmp_path: Path, 
     code, _, err = call(capsys, "report", str(folder))
     assert code == 2
     assert "is no run folder" in err
+
+
+def test_the_list_of_runs_says_how_a_comparison_goes_on(tmp_path: Path, capsys: Any) -> None:
+    """By its own command, since there may be runs that were not begun; a run that is part of none is resumed."""
+    folder = cut_off(comparison(tmp_path / "all"))
+    interrupt(folder / "fedavg" / "sketch-seed1")
+    interrupt(make(tmp_path / "alone"))
+    said = call(capsys, "runs", str(tmp_path))[1]
+    assert said.count(f"to go on with all runs in {folder}: give the command that made it again") == 1
+    assert re.findall(r"fairsilo resume (.*)", said) == [str(tmp_path / "alone")]

@@ -44,7 +44,7 @@ def listed(root: Root = Path("runs"), as_json: AsJson = False) -> None:
     A terminal that is too narrow leaves out age, size, rounds, and then method, domain and seed.
     """
     from fairsilo.report.tables import RUNS_OF, runs_table
-    from fairsilo.runs.inventory import INTERRUPTED, runs_under
+    from fairsilo.runs.inventory import INTERRUPTED, comparison_of, runs_under
 
     found = runs_under(root, damaged=True)
     if as_json:
@@ -54,8 +54,13 @@ def listed(root: Root = Path("runs"), as_json: AsJson = False) -> None:
         say(f"no run in {root}")
         return
     show(runs_table(found, root, time.time()), spare=("age", "size", "rounds", RUNS_OF))
+    said = set[Path]()
     for one in found:
-        if one.state == INTERRUPTED:
+        whole = comparison_of(one.folder) if one.state == INTERRUPTED else None
+        if whole and whole not in said:  # it may have runs that were not begun
+            said.add(whole)
+            say(f"to go on with all runs in {whole}: give the command that made it again")
+        elif one.state == INTERRUPTED and not whole:
             say(f"to go on: fairsilo resume {one.folder}")
         if one.why:
             complain(f"{one.state}: {one.why}")

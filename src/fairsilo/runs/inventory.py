@@ -231,7 +231,7 @@ def prunable(
         if run.state != FINISHED or time.time() - run.changed < older:
             continue
         if whole:
-            single = _beside(run.folder) not in busy and not _of_comparison(run.folder)
+            single = _beside(run.folder) not in busy and comparison_of(run.folder) is None
             paths = [run.folder] if single and not run.folder.is_symlink() else []
         else:
             paths = list(_needless(run.folder, checkpoints, local))
@@ -246,9 +246,11 @@ def _beside(folder: Path) -> Path:
     return folder.resolve().parent.parent
 
 
-def _of_comparison(folder: Path) -> bool:
+def comparison_of(folder: Path) -> Path | None:
+    """The folder of the comparison that a run is part of; None where it is part of none."""
     names = (PLAN, "comparison.json")
-    return any((place / name).exists() for place in folder.resolve().parents for name in names)
+    places = (*folder.parents, *folder.resolve().parents)  # in the words of the caller where these lead there
+    return next((place for place in places if any((place / name).exists() for name in names)), None)
 
 
 def _needless(folder: Path, checkpoints: bool, local: bool) -> Iterator[Path]:
