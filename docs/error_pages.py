@@ -254,6 +254,8 @@ def _piece(node: ast.expr, names: Mapping[str, str]) -> str:
             return HINT
         case ast.Name(id=name) if name in names:
             return names[name]
+        case ast.Call(func=ast.Name(id="resuming"), args=[folder]):
+            return f"fairsilo resume {{{word(folder)}}}"  # as it mostly is; what was begun in Python goes on there
         case ast.BinOp(left=left, op=ast.Div(), right=ast.Name() | ast.Constant(value=str()) as right):
             end = right.value if isinstance(right, ast.Constant) else "{" + word(right) + "}"
             return "{" + word(left) + "}/" + str(end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -36,14 +37,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     by_name = config.option.keyword or config.option.markexpr or any("::" in one for one in config.args)
     if by_name:
         return
-    wanted = [not item.get_closest_marker("deploy") and _in_sample(item) != config.option.rest for item in items]
+    places: Counter[str] = Counter()  # which case of a test comes next
+    wanted = []
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        here = _in_sample(item, places[test]) != config.option.rest
+        wanted.append(here and not item.get_closest_marker("deploy"))
+        places[test] += 1
     config.hook.pytest_deselected(items=[item for item, here in zip(items, wanted, strict=True) if not here])
     items[:] = [item for item, here in zip(items, wanted, strict=True) if here]
 
 
-def _in_sample(item: pytest.Item) -> bool:
+def _in_sample(item: pytest.Item, place: int) -> bool:
     if item.get_closest_marker("slow"):
         return False
+    if one_in := item.get_closest_marker("one_in"):
+        return place % int(one_in.args[0]) == 0
     law = getattr(item, "originalname", "")
     if law not in sampling.LAWS:
         return True

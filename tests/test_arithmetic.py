@@ -83,6 +83,7 @@ def test_memory_order_is_that_of_the_setting() -> None:
     assert Arithmetic(channels_last=True).ordered(torch.randn(4, 7)).shape == (4, 7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arithmetic", [ROUGH, MATRICES], ids=["rough", "matrices"])
 def test_engines_round_alike(arithmetic: Arithmetic, people: Federation, pool: Pool) -> None:
     plan = tiny.plan("fedprox", arithmetic=arithmetic)
@@ -93,6 +94,7 @@ def test_engines_round_alike(arithmetic: Arithmetic, people: Federation, pool: P
     assert torch.equal(alone.vector, together.vector)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("how", ["fedavg", "per-fedavg", "dp-sgd", "elcfs", "scaffold | fedheal"])
 def test_convolutions_by_matrices_train_alike(how: str, people: Federation) -> None:
     """Also gradients of single samples (dp-sgd); only rounding differs."""

@@ -385,6 +385,7 @@ def test_only_declared_tensors_are_trained_and_sent(places: dict[str, str], peop
     assert not any(parameter.requires_grad for parameter in shared.parameters())
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "how", ["fedclip", "promptfl", "fedclip | fft-gp", "promptfl | ditto", "fedclip | ga(warmup=0)"]
 )

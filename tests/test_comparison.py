@@ -191,6 +191,7 @@ def test_the_table_of_fedheal_names_methods_of_the_catalogue() -> None:
     assert (found.held_out, found.experiment.evaluate.ddof) == (("-",), 1)
 
 
+@pytest.mark.slow
 # --------------------------------------------------------------------------------------------------- a comparison run
 def test_a_grid_is_run_shown_and_taken_up_again(here: Path, packed: Path, capsys: Any) -> None:  # noqa: F811
     settings = "model: my_net:make\nrounds: 1\nepochs: 1\nbatch_size: 8\nlr: 0.1\nengine: {name: sequential}\n"
@@ -246,6 +247,7 @@ def compared(packed: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     return folder, asked
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("file", DAMAGED)
 def test_a_damaged_run_is_told_with_its_cure_and_the_cure_helps(
     compared: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, file: str

@@ -274,7 +274,7 @@ def test_sources_that_do_not_go_together_are_refused() -> None:
         Crossing.of([one, source("two", runs(), Grid(ROWS[:2], COLUMNS))])
     with pytest.raises(FairsiloError, match="is there twice"):
         Crossing.of([one, one])
-    with pytest.raises(FairsiloError, match="is measured by mae; only shares are compared here"):
+    with pytest.raises(FairsiloError, match="is measured by mae; only shares of which more is better are"):
         Crossing.of([source("one", runs(metric="mae"))])
 
 

@@ -21,7 +21,7 @@ from fairsilo.core.server import Server, Updates
 from fairsilo.core.silo import Silo
 from fairsilo.core.vectors import BUFFER, PARAMETER, Layout, Slot
 from fairsilo.data.federation import Federation
-from fairsilo.errors import FairsiloError, StoppedError
+from fairsilo.errors import FairsiloError, QuorumError, StoppedError
 from fairsilo.fields import setting
 from fairsilo.methods.catalogue import CATALOGUE
 from fairsilo.methods.text import method
@@ -230,6 +230,33 @@ def test_a_free_size_is_the_same_within_a_reply() -> None:
     found = flaw_of(Message({"x": x, "y": x[:3, 0]}), groups, LAYOUT, {})
     assert found is not None
     assert found.detail == "y has the shape 3 where 4 was expected"
+
+
+@dataclass(frozen=True)
+class Odd(Part):
+    """Attaches something that is not finite, from a model that is."""
+
+    name = "odd"
+    about = About("none", "none", sends=(Sends("odd.ratio"), Sends("odd.map", shape=(2,))))
+    tensor: bool = setting(False, "whether it is a tensor")
+
+    def finish(self, silo: Silo, update: Message) -> None:
+        update.numbers["odd.ratio"] = 1.0 if self.tensor else float("nan")
+        update.tensors["odd.map"] = torch.tensor([0.0, float("inf") if self.tensor else 1.0])
+
+
+@pytest.mark.parametrize(
+    ("tensor", "reason"),
+    [
+        (False, r"First failure: a, not finite: odd\.ratio is nan\."),
+        (True, r"First failure: a, error: ValueError: odd\.map has a NaN or an infinity, which is not sent \("),
+    ],
+)
+def test_what_a_part_attaches_is_no_divergence_of_training(people: Federation, tensor: bool, reason: str) -> None:
+    """A smaller learning rate would not help there."""
+    with pytest.raises(QuorumError, match=f"and the quorum is 2. {reason}") as stopped:
+        tiny.run(Method((Odd(tensor=tensor),)), people)
+    assert "diverged" not in str(stopped.value)
 
 
 def test_numbers_are_numbers() -> None:

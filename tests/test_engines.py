@@ -103,7 +103,7 @@ def test_a_diverging_silo_is_caught_at_home(people: Federation) -> None:
     engine = Sequential(tiny.plan("fedavg", training), people)
     (reply,) = engine.ask(Exchange("train", 1, {"a": Message({"model": engine.host.model.read()})}))
     assert isinstance(reply.answer, Failure)
-    assert reply.answer.kind == "not finite"
+    assert reply.answer.kind == "diverged"
     assert "diverged: its model has a NaN" in reply.answer.detail
 
 

@@ -115,7 +115,7 @@ def test_a_failure_carries_silo_and_reason(people: Federation) -> None:
 
     diary = Diary()
     history, _ = tiny.run("fedavg", people, listener=diary, wrap=Breaking)
-    assert {(event.silo, event.text) for event in diary.failed} == {("b", "not finite: loss is nan")}
+    assert {(event.silo, event.text) for event in diary.failed} == {("b", "diverged: loss is nan")}
     assert len(diary.failed) == len(history.rounds)
 
 
@@ -225,3 +225,9 @@ def test_a_guarded_listener_is_guarded_once() -> None:
     first = guarded(Diary())
     assert guarded(first) is first
     assert first.take_notes() == []
+
+
+def test_listeners_may_be_given_one_by_one() -> None:
+    heard: list[Event] = []
+    guarded(iter([heard.append]))(Event("over", 1, 1))  # type: ignore[arg-type]
+    assert [event.kind for event in heard] == ["over"]

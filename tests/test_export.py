@@ -119,6 +119,7 @@ def test_a_file_answers_as_the_run_does_and_its_card_says_how_to_load_it(
     assert re.search(rf"\[\[{first:.3f}", printed(found.folder).replace(" ", ""))
 
 
+@pytest.mark.slow
 def test_files_are_readable_by_whom_the_umask_lets(tmp_path: Path) -> None:
     """Neither by their owner alone, which some writers have by themselves, nor by all."""
     umask = 0o027
@@ -213,6 +214,7 @@ def test_the_servers_own_network_is_exported_whole(form: str, tmp_path: Path, im
     assert networks == {"global": "server", "a": "silo"}
 
 
+@pytest.mark.slow
 def test_what_a_part_changes_of_images_is_in_the_file_or_refused(tmp_path: Path, images: Tensor) -> None:
     """HarmoFL gives images the federation's amplitude, which is no weight of the network."""
     trained = fairsilo.load(ran(tmp_path / "run", "harmofl"))

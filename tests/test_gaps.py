@@ -269,6 +269,7 @@ def _with_a_slow_domain() -> Federation:
 SLOW = TrainSettings(rounds=10, epochs=1, batch_size=16, lr=0.02, momentum=0.0, weight_decay=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["ga", "faa"])
 def test_a_silo_that_has_not_learned_is_never_starved(how: str) -> None:
     people = _with_a_slow_domain()

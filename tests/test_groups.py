@@ -361,7 +361,9 @@ def _at_home(row: dict[str, Any]) -> bool:
     return (row["model"], row["split"], row["unseen"]) == ("global", "test", False)
 
 
-@pytest.mark.parametrize("how", tiny.thinned(["fedavg", "fine-tune", "tent", "fedbn"], 4))
+@pytest.mark.slow
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("how", ["fedavg", "fine-tune", "tent", "fedbn"])
 def test_engines_agree_on_groups(how: str, pool: Pool) -> None:
     def processes(plan: Blueprint, silos: Federation) -> Processes:
         return Processes(plan, silos, pool)

@@ -397,7 +397,6 @@ def test_a_spread_is_listed_with_its_mean_and_guessing_is_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fairsilo.cli.output.console.width", 160)
     answers(made(tmp_path / "runs" / "good"), 0.8, 0.836, 0.046)
     made(tmp_path / "runs" / "early")
     said = call(capsys, "runs")[1]

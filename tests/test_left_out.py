@@ -16,11 +16,13 @@ from fairsilo.analysis.paired import compare_cells
 from fairsilo.config import as_dict, experiment
 from fairsilo.errors import FairsiloError
 from fairsilo.report.comparison_page import write_comparison
+from fairsilo.report.left_out import left_out_tables
 from fairsilo.report.page import read_run
 from fairsilo.runs.counting import AGAIN, read_comparison
 from fairsilo.runs.packing import pack
 from test_cli import call
 from test_report_page import check_well_formed, make, part, words
+from test_widths import shown
 
 METHODS, SEEDS = ("fedavg", "faa"), (0, 1)
 GONE = Path("faa") / "sketch-seed1"  # the run that is spoilt
@@ -89,7 +91,8 @@ def test_a_run_that_is_not_whole_is_in_no_number_and_told(tmp_path: Path, capsys
 
     said = " ".join(call(capsys, "report", str(folder))[1].replace("│", " ").split())
     assert "left out: in no number above" in said
-    assert "faa, sketch," in said
+    assert "faa, sketch, seed 1" in said  # whole, however long the path beside it
+    assert said.count("mean ± std over up to 2 seeds; last round") == 1
 
     page = (folder / "comparison.html").read_text(encoding="utf-8")
     check_well_formed(page)
@@ -97,15 +100,33 @@ def test_a_run_that_is_not_whole_is_in_no_number_and_told(tmp_path: Path, capsys
     assert f"faa, sketch, seed 1: {gone['why']}; {cure}" in shown
     assert "3 of 4 count" in words(page)
     assert "faa, sketch, seed 1" not in words(part(page, "runs"))
-    assert ", less those left out)" in words(page)
+    assert "means over up to 2 runs each (2 seeds: 0, 1; 1 held-out domain, less those left out)" in words(page)
+    assert "sample standard deviation over up to 2 seeds (ddof 1)" in words(page)
+    assert "± 95" not in said + words(page)  # of one pair of runs there is no margin
+    assert "No difference is of several seeds" in words(page)
 
     rows = list(csv.DictReader((folder / "comparison.csv").read_text().splitlines()))
     assert [row["left_out"] for row in rows] == ["", "", "", gone["why"]]
     assert [row["generalisation"] for row in rows][3] == ""
-    first = (folder / "comparison.tex").read_text().splitlines()[0]
+    first, titled = (folder / "comparison.tex").read_text().splitlines()[:2]
+    assert titled == "% accuracy in percent, mean +- std over up to 2 seeds"
+    assert "+- 95" not in (folder / "comparison.tex").read_text()
     assert first == f"% left out: faa, sketch, seed 1 ({' '.join(gone['why'].split())})"
     whole = (folder / "fedavg" / "sketch-seed0" / "report.html").read_text()
     assert "One of the 4 runs of a comparison" in whole  # there are as many as were asked for
+
+
+def test_the_name_of_a_run_stays_whole_beside_a_long_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal of 80 columns has no room for both, and a path may be broken anywhere."""
+    run = {"method": "faa", "held_out": "sketch", "seed": 1, "why": f"/{70 * 'x'} is not there", "cure": AGAIN}
+    (table,) = left_out_tables({"left_out": [run]})
+    lines = shown(table, 80, monkeypatch).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum("faa, sketch, seed 1" in line for line in lines) == 1
+    (table,) = left_out_tables({"left_out": [{**run, "method": "fedprox(mu=0.1) | fedheal(tau=0.4, beta=0.2)"}]})
+    lines = shown(table, 80, monkeypatch).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum("is not there" in line for line in lines) == 1  # what is long leaves room for the reason
 
 
 def test_of_whole_runs_nothing_is_left_out(tmp_path: Path, capsys: Any) -> None:
@@ -134,6 +155,30 @@ def test_a_method_of_which_no_run_counts_has_no_numbers(tmp_path: Path, capsys: 
     assert (code, err) == (0, "")
     assert "fedavg, sketch," in " ".join(out.split())
     check_well_formed((folder / "comparison.html").read_text(encoding="utf-8"))
+
+
+def test_a_seed_of_which_no_run_counts_is_in_no_title(tmp_path: Path, capsys: Any) -> None:
+    """Every number is of one run, whatever was asked for."""
+    folder = comparison(tmp_path / "all")
+    plan = (folder / "comparison.json").read_text()
+    for name in METHODS:
+        shutil.rmtree(folder / name / "sketch-seed1")
+    for kept in ("comparison.json", "planned.json"):
+        (folder / "comparison.json").unlink()
+        (folder / kept).write_text(plan)
+        said = " ".join(call(capsys, "report", str(folder))[1].replace("│", " ").split())
+        assert "accuracy in percent, one run; last round" in said
+        page = words((folder / "comparison.html").read_text(encoding="utf-8"))
+        assert "one run each (1 seed: 0; 1 held-out domain)" in page
+        assert "one seed, so that there is no ±" in page
+        assert "Seeds 0 Runs 2 of 4 count" in " ".join(page.split())
+        latex = (folder / "comparison.tex").read_text()
+        assert "% accuracy in percent, one run" in latex
+        assert "one seed; last column: difference to fedavg, paired\n" in latex
+        assert not re.search(r"2 seeds|± 95|\+- ", said + page + latex)
+        run = words((folder / "fedavg" / "sketch-seed0" / "report.html").read_text(encoding="utf-8"))
+        assert "One of the 4 runs of a comparison with seeds 0, 1; this one" in run  # as they were asked for
+        assert read_comparison(folder)["asked"] == {"held_out": ["sketch"], "seeds": [0, 1]}
 
 
 def test_a_comparison_of_which_no_run_counts_is_refused(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def rows(how: str, people: Federation) -> tuple[list[dict[str, Any]], list[dict[
     return history.rows, history.rounds
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("how", ["fedavg", "ditto", "fedbn", "faa(warmup=0)", "fedavg | tent"])
 def test_numbers_are_those_of_measuring_everywhere(
     how: str, counted: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch

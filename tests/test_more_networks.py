@@ -314,8 +314,11 @@ def test_a_run_says_that_its_weights_are_random(tmp_path: Path) -> None:
 def test_about_knows_names_with_settings_and_kinds_of_backbones() -> None:
     assert described.about("unet(norm=no)")["name"] == "unet"
     assert described.about("vit:some/where")["name"] == "vit:PATH"
-    with pytest.raises(FairsiloError, match="unknown model 'unett'; did you mean 'unet'"):
+    with pytest.raises(FairsiloError, match="unknown model 'unett'; did you mean 'unet'") as listed:
         described.about("unett")
+    with pytest.raises(FairsiloError) as checked:
+        described.check("unett")
+    assert str(listed.value) == str(checked.value)  # with the ways to other networks
 
 
 # ---------------------------------------------------------------------------------------------------------- pretrained

@@ -163,6 +163,24 @@ def test_a_comparison_says_which_run_begins_and_what_is_left_in_all(clock: Clock
     ]
 
 
+def test_rows_of_one_method_are_told_apart_by_their_settings(clock: Clock, tmp_path: Path) -> None:
+    rows, screen = ("fedavg", "fedavg @ lr=0.02 clip=1"), io.StringIO()
+    cells = [Cell(experiment({"rounds": 4, "held_out": "photo"}), tmp_path / row, row) for row in rows]
+    with ProgressListener(Console(file=screen, width=80)) as listener:
+        listener.begin(cells)
+        for cell in cells:
+            listener(Event("method", 0, 4, text="fedavg", where=cell.place, folder=cell.folder))
+            listener(Event("start", 0, 4))
+            listener(Event("round", 4, 4))
+            listener(Event("over", 4, 4))
+    assert screen.getvalue().splitlines() == [
+        "run 1 of 2: fedavg (photo held out, seed 0)",
+        "fedavg (photo held out, seed 0): round 4/4, training loss 0.000, 0 s",
+        "run 2 of 2: fedavg @ lr=0.02 clip=1 (photo held out, seed 0)",
+        "fedavg @ lr=0.02 clip=1 (photo held out, seed 0): round 4/4, training loss 0.000, 0 s",
+    ]
+
+
 def test_a_terminal_has_it_above_the_bar_and_adds_what_is_left_of_the_run(clock: Clock, tmp_path: Path) -> None:
     cells = planned(tmp_path, "fedavg", seeds=3)
     listener = ProgressListener(Console(file=io.StringIO(), width=80, force_terminal=True))

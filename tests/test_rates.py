@@ -144,9 +144,8 @@ def test_kept_momenta_of_every_tensor_come_back(kind: str, people: Federation) -
     assert lengths == loop.server.layout.parameters
 
 
-@pytest.mark.parametrize(
-    "how", tiny.thinned(["fedrep", "fedper | fine-tune", "ditto", "per-fedavg", "bgp", "fedsam"], 2)
-)
+@pytest.mark.one_in(2)
+@pytest.mark.parametrize("how", ["fedrep", "fedper | fine-tune", "ditto", "per-fedavg", "bgp", "fedsam"])
 def test_every_loop_uses_them(how: str, people: Federation) -> None:
     grouped = dataclasses.replace(tiny.TRAINING, lr_groups="head=0.1, body=0.5")
     one, other = (tiny.run(how, people, training)[0] for training in (tiny.TRAINING, grouped))

@@ -320,6 +320,7 @@ def test_of_a_table_from_before_the_ledger_its_notes_are_shown(folder: Path) -> 
     assert "1 of 1" in shown()
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("table", [table.name for table in tables.tables() if table.earlier])
 def test_notes_read_well_in_a_terminal_of_80_columns(table: str) -> None:
     """Nothing but what is to be copied is wider, no word is cut, and items are indented."""
@@ -377,6 +378,9 @@ def test_a_table_is_run_shown_and_recorded(folder: Path, tmp_path: Path) -> None
     kept.write_text(re.sub(r"^  recurrence: .*\n", "", text, flags=re.MULTILINE), encoding="utf-8")
     assert kept.read_text(encoding="utf-8") != text
     assert "0 runs are new" in called(*given)  # the same runs again, begun before there was that setting
+    found = runner.invoke(app, ["reproduce", *given, "--json"], catch_exceptions=False)
+    assert json.loads(found.stdout)["name"] == "some/table1"  # one document, and nothing before it
+    assert found.stderr == "0 runs are new in some-table1.jsonl\n"
     assert "page:" in output
     assert (tmp_path / "run" / "reproduced.html").exists()
     assert "page:" not in called("some/table1", "--show")

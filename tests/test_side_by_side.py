@@ -58,6 +58,7 @@ class Dies(Part):
                     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_cells_side_by_side_have_the_numbers_of_cells_one_by_one(tmp_path: Path, people: Federation) -> None:
     told: list[Event] = []
     planned: list[int] = []
@@ -130,6 +131,15 @@ def test_the_table_says_how_far_each_cell_is(tmp_path: Path) -> None:
     text = console.export_text()
     assert "3/7" in text
     assert "0 of 2 runs are" in text
+
+
+def test_brackets_of_names_are_shown(tmp_path: Path) -> None:
+    chosen = fairsilo.config.experiment({"method": "fedavg", "held_out": "site[b]"})
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(table([Cell(chosen, tmp_path / "new", "own[red]")]))
+    text = console.export_text()
+    assert "site[b]" in text
+    assert "own[red]" in text
 
 
 @pytest.mark.parametrize("terminal", [True, False])

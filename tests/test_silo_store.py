@@ -109,6 +109,10 @@ def test_what_a_silo_keeps_is_readable_by_its_owner_alone(tmp_path: Path) -> Non
     store.commit(1, LAYOUT)
     (kept,) = tmp_path.glob("round-*")
     assert kept.stat().st_mode & 0o777 == 0o600
+    store.accept(request(round_=2), Answer(Message({}), Memory(), {"last": torch.zeros(LAYOUT.size)}))
+    store.commit(2, LAYOUT)
+    (own,) = (tmp_path / "models").rglob("*.safetensors")
+    assert own.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(("private", "left", "becomes"), [(True, 0o644, 0o600), (False, 0o600, 0o644)])
@@ -166,7 +170,8 @@ def test_digests_tell_content_apart() -> None:
     assert digest({"a": torch.ones(2, dtype=torch.bfloat16)}) != digest({"a": torch.zeros(2, dtype=torch.bfloat16)})
 
 
-@pytest.mark.parametrize("how", tiny.thinned(tiny.KINDS, 3))
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("how", tiny.KINDS)
 def test_a_site_that_is_asked_everything_twice_finds_the_same(how: str, people: Federation, tmp_path: Path) -> None:
     """Every request is repeated, and every second one after a restart of the silo: the run must not notice."""
 

@@ -25,6 +25,7 @@ def own(history: History, number: int) -> dict[str, float]:
     return results(history.rows, [number], "personal", "validation", "loss")
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("how", ["ditto", "fedavg", "fedbn", "fedavg-ft"])
 @pytest.mark.parametrize("every", [3, 10])
 def test_own_models_have_the_results_of_a_run_that_is_evaluated_in_every_round(how: str, every: int) -> None:

@@ -52,10 +52,15 @@ def _shown_in_its_unit(run: Any, page: str, task: str) -> None:
     value = run.summary["generalisation"]["mean"]
     shown = f"{value:.4g}" if task == "regress" else f"{100 * value:.1f}\u00a0%"
     assert shown in page
-    silos = page.split("Silo by silo")[1].split("Round by round")[0].replace("95 % interval", "")
+    silos = page.partition("Silo by silo")[2].partition("Round by round")[0].replace("95 % interval", "")
     assert ("%" in silos) == (task != "regress")
     table = run_table(run.method, run.summary)
-    assert str(table.title).startswith(f"fedavg — {'mae' if task == 'regress' else 'percent'}; ")
+    measured = {
+        "regress": "mae, lower is better",
+        "segment": "dice in percent",
+        "next-character": "accuracy in percent",
+    }
+    assert str(table.title).startswith(f"fedavg — {measured[task]}; ")
     assert shown.partition("\u00a0")[0] in list(table.columns[1].cells)
 
 
@@ -74,7 +79,7 @@ def test_a_comparison_of_errors_is_in_their_unit(tmp_path: Path) -> None:
     assert "In mae," in page
     assert "variance, mae²" in page
     assert "In percent" not in page
-    assert "% mae, one run" in (found.folder / "comparison.tex").read_text()
+    assert "% mae, lower is better, one run" in (found.folder / "comparison.tex").read_text()
 
 
 class Distances(Regress):
@@ -107,7 +112,7 @@ def test_a_metric_of_another_package_is_shown_in_its_unit(tmp_path: Path) -> Non
     told = json.loads((tmp_path / "run" / "run.json").read_text())
     assert told["metric"] == {"name": "mean-distance", "higher_is_better": False, "share": False}
     assert f"{run.summary['generalisation']['mean']:.4g}<" in (tmp_path / "run" / "report.html").read_text()
-    assert str(run_table(run.method, run.summary).title).startswith("fedavg — mean distance; ")
+    assert str(run_table(run.method, run.summary).title).startswith("fedavg — mean distance, lower is better; ")
     # a folder of an older version does not say it, and keeps being shown in percent
     del told["metric"]["share"]
     (tmp_path / "run" / "run.json").write_text(json.dumps(told))

@@ -503,6 +503,7 @@ def test_a_tracker_that_fails_in_a_search_is_noted_once_and_changes_nothing(
     assert all("answer/objective" in scalars(place) for place in places)
 
 
+@pytest.mark.slow
 def test_a_trial_that_is_given_up_or_cut_off_says_so(people: Federation, tmp_path: Path) -> None:
     seen = Recorder()
     with pytest.raises(KeyboardInterrupt):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import math
 import os
 import signal
 import statistics
@@ -32,7 +33,7 @@ from fairsilo.methods.text import method
 from fairsilo.report.tuning_page import in_words, not_learned, page, tuning_table
 from fairsilo.report.units import shown_in
 from fairsilo.runs.comparison import method_in, read_comparison_file, row_of
-from fairsilo.tuning import studies
+from fairsilo.tuning import judging, studies
 from fairsilo.tuning.alike import differences, looked
 from fairsilo.tuning.judging import Judge
 from fairsilo.tuning.space import Space, read_search
@@ -529,6 +530,7 @@ def other_labels(one: SiloData, *names: str) -> SiloData:
     return dataclasses.replace(one, **{name: shuffled(getattr(one, name)) for name in names})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("early")
 def test_the_held_out_domain_and_test_data_cannot_influence_the_choice(people: Federation, tmp_path: Path) -> None:
     plain = tuned(tmp_path / "plain", people, trials=4)
@@ -566,6 +568,7 @@ def test_a_search_that_is_interrupted_ends_as_if_it_had_not_been(people: Federat
     assert outcome(tuned(tmp_path / "cut", people, trials=4)) == outcome(whole)
 
 
+@pytest.mark.slow
 def test_more_trials_go_on_and_other_settings_are_refused(people: Federation, tmp_path: Path) -> None:
     few = tuned(tmp_path, people, trials=2)
     more = tuned(tmp_path, people, trials=3)
@@ -626,6 +629,18 @@ def test_a_trial_that_diverges_costs_that_trial_alone(people: Federation, tmp_pa
     assert found.found[domain]["fedavg"]["usual"] is None  # the usual learning rate is not among those asked for
 
 
+def test_a_trial_that_ends_without_a_finite_score_says_so(
+    people: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a mean squared error past all numbers: the run itself came to its end."""
+    events: list[Event] = []
+    monkeypatch.setattr(judging, "mean", lambda _: math.inf)
+    with pytest.raises(FairsiloError, match=r"the first said: it has no finite validation result$"):
+        tuned(tmp_path, people, ["fedavg"], trials=1, listener=events.append)
+    (note,) = [event.text for event in events if event.kind == "note" and "trial" in event.text]
+    assert note.endswith("trial 1 of 1: given up in round 2: it has no finite validation result")
+
+
 def test_nothing_to_judge_by_is_refused(people: Federation, tmp_path: Path) -> None:
     bare = dataclasses.replace(
         people,
@@ -640,6 +655,7 @@ def test_nothing_to_judge_by_is_refused(people: Federation, tmp_path: Path) -> N
     assert not (tmp_path / "t").exists()  # the right command is not kept from running there
 
 
+@pytest.mark.slow
 # ---------------------------------------------------------------------------------------------------------- afterwards
 def test_what_was_found_goes_into_a_comparison(people: Federation, tmp_path: Path) -> None:
     found = tuned(tmp_path / "t", people)

@@ -463,6 +463,7 @@ KINDS = {  # of failures: those of a silo that answered, and was not heard, are 
     "screened": "excluded",
     "malformed": "excluded",
     "not finite": "excluded",
+    "diverged": "failed",
     "error": "failed",
     "timeout": "failed",
     "lost": "failed",
@@ -1148,6 +1149,7 @@ def test_whoever_watches_sees_how_far_tune_is(
         assert "so far" not in row(visit("/")[1], "search")
 
 
+@pytest.mark.slow
 def test_whoever_watches_sees_which_turn_advise_is_in(tried: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(tried / "advice", tmp_path / "advice")
     (folder / "advice.html").unlink()

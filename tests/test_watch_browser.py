@@ -369,6 +369,7 @@ def test_the_folder_of_a_comparison_can_be_watched(browser: Any, tmp_path: Path)
         page.close()
 
 
+@pytest.mark.slow
 def test_updating_can_be_stopped_and_a_server_that_is_gone_is_told(browser: Any, root: Path) -> None:
     with serving(root) as visit:
         page = browser.new_page()
@@ -385,6 +386,7 @@ def test_updating_can_be_stopped_and_a_server_that_is_gone_is_told(browser: Any,
     page.close()
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("path", PAGES)
 def test_a_phone_does_not_scroll_sideways(browser: Any, full: Path, path: str) -> None:
     with opened(browser, full, path, viewport={"width": 360, "height": 740}) as page:
@@ -415,6 +417,7 @@ WORDS = {
 }
 
 
+@pytest.mark.one_in(5)
 @pytest.mark.parametrize("path", WORDS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_dark_mode_is_dark_and_words_can_be_read_in_both(browser: Any, full: Path, scheme: str, path: str) -> None:
@@ -439,6 +442,7 @@ def contrast(one: float, other: float) -> float:
     return (max(one, other) + 0.05) / (min(one, other) + 0.05)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("path", PAGES)
 def test_a_screen_reader_has_a_name_for_everything(browser: Any, full: Path, path: str) -> None:
     with opened(browser, full, path) as page:

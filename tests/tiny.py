@@ -6,13 +6,12 @@ import atexit
 import dataclasses
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
@@ -222,8 +221,3 @@ ALL = (*PLAIN, *ON_BACKBONES)
 QUIET = {"dp-updates": "dp-updates(clip=5, noise=0.005)", "dp-sgd": "dp-sgd(clip=5, noise=0.02)"}
 # one method for every kind of hook
 KINDS = ("fedprox", "scaffold", "q-ffl", "ga(warmup=0)", "faa(warmup=0)", "fedheal", "fedmix", "ditto", "fedbn")
-
-
-def thinned(cases: Sequence[str], of: int) -> list[Any]:
-    """Cases for `parametrize`, one in so many; the others are marked slow and run where everything does."""
-    return [pytest.param(one, marks=[pytest.mark.slow] if place % of else []) for place, one in enumerate(cases)]

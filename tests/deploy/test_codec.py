@@ -84,6 +84,7 @@ def test_what_is_lost_on_the_way_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         assert not found
 
 
+@pytest.mark.slow
 @given(
     st.binary(max_size=200)
     | st.builds(

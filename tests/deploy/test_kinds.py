@@ -35,6 +35,7 @@ def site_with(folder: Path, /, **changes: Any) -> Site:
     return Site(read_site(write_site(folder, "scan", **{"folder": None, **changes}), "scan"))
 
 
+@pytest.mark.slow
 def test_a_site_whose_data_are_a_dicom_export(tmp_path: Path) -> None:
     """Every image twice, as of one patient: the two are on the same side of every split."""
     pictures = sorted((images() / "scan").rglob("*.png"))

@@ -53,6 +53,7 @@ class CutError(BaseException):
     """The server's process ends, as by a kill."""
 
 
+@pytest.mark.slow
 def test_a_run_cut_off_in_its_baseline_goes_on_there(tmp_path: Path) -> None:
     """What is finished is not done again."""
     run = begun(tmp_path / "there", "fedavg", baseline="scaffold")

@@ -50,10 +50,8 @@ def results(folder: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize(
-    "how",
-    ["fedavg", "scaffold", "fedheal", "fft-gp", "ditto", "fedbn", pytest.param("fedclip", marks=pytest.mark.slow)],
-)
+@pytest.mark.one_in(4)
+@pytest.mark.parametrize("how", ["fft-gp", "fedavg", "scaffold", "fedheal", "ditto", "fedbn", "fedclip"])
 def test_numbers_are_those_of_a_simulation(how: str, tmp_path: Path) -> None:
     wanted = simulated(tmp_path / "here", how, **settings_for(how))
     channel = Local(sites_in(tmp_path / "sites"))
@@ -97,10 +95,9 @@ def cut_at(kind: str, number: int) -> Callable[[Event], None]:
     return listener
 
 
+@pytest.mark.one_in(7)
 @pytest.mark.parametrize("moment", [("opened", 1), ("trained", 2), ("closed", 2), ("evaluated", 2), ("saved", 2)])
-@pytest.mark.parametrize(
-    "how", ["scaffold", *(pytest.param(one, marks=pytest.mark.slow) for one in ("ditto", "fft-gp"))]
-)
+@pytest.mark.parametrize("how", ["scaffold", "ditto", "fft-gp"])
 def test_a_server_that_is_cut_off_goes_on_to_the_same_numbers(
     how: str, moment: tuple[str, int], tmp_path: Path
 ) -> None:
@@ -163,8 +160,9 @@ class Slow(Local):
         return not (self.deaf and ended and site == self.late)
 
 
+@pytest.mark.one_in(4)
 @pytest.mark.parametrize("deaf", [False, True])
-@pytest.mark.parametrize("how", ["scaffold", pytest.param("ditto", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("how", ["scaffold", "ditto"])
 def test_a_step_that_came_too_late_is_not_remembered(how: str, deaf: bool, tmp_path: Path) -> None:
     """As in a simulation, where a silo that did not answer in time remembers nothing of it."""
     some = {"train": {**TRAIN, "rounds": 4, "quorum": 0.5}}
@@ -209,7 +207,8 @@ def copied_at(number: int, what: Path, to: Path, then: Callable[[Event], None]) 
     return listener
 
 
-@pytest.mark.parametrize("number", [2, 1, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.one_in(3)
+@pytest.mark.parametrize("number", [2, 1, 0])
 def test_a_site_goes_on_with_the_state_that_was_restored(number: int, tmp_path: Path) -> None:
     """From a copy of the last round, of an older one, or without any; an older state is named."""
     rounds = {"train": {**TRAIN, "rounds": 3}}
@@ -271,7 +270,8 @@ def until(run: Path, number: int, sites: dict[str, Site]) -> None:
     channel.close()
 
 
-@pytest.mark.parametrize("how", ["scaffold", pytest.param("fft-gp(warmup=0)", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["scaffold", "fft-gp(warmup=0)"])
 def test_numbers_with_a_site_that_joins_later_are_those_of_a_simulation(how: str, tmp_path: Path) -> None:
     """One that trains, and one that evaluates alone."""
     run = begun(tmp_path / "there", how, **SOME)
@@ -319,6 +319,7 @@ class Piecewise(Part):
         return message
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     ("how", "changes", "newcomer", "why"),
     [

@@ -89,6 +89,7 @@ PLAIN = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(PLAIN)
 @settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
 def test_random_replies_raise_nothing_else(content: object) -> None:
@@ -200,8 +201,8 @@ class Hostile(Local):
     SPOILED: tuple[tuple[str, str], ...] = (
         ("longer", "malformed"),
         ("integers", "malformed"),
-        ("nan", "not finite"),
-        ("infinite", "not finite"),
+        ("nan", "diverged"),
+        ("infinite", "diverged"),
         ("old", "malformed"),
         ("nothing", "malformed"),
     )

@@ -245,7 +245,8 @@ def _run_until_killed(how: str, folder: Path, kernels: bool) -> None:
     tiny.run(how, tiny.federation(), folder=folder, listener=kill)
 
 
-@pytest.mark.parametrize("how", tiny.thinned(tiny.KINDS, 6))
+@pytest.mark.one_in(6)
+@pytest.mark.parametrize("how", tiny.KINDS)
 def test_a_real_kill_and_resume_gives_the_same_numbers(how: str, people: Federation, tmp_path: Path) -> None:
     import torch.multiprocessing as multiprocessing
 

@@ -22,7 +22,7 @@ from fairsilo.engine.events import Callback, Callbacks, Event, guarded, silent
 from fairsilo.errors import FairsiloError, StoppedError
 from fairsilo.runs import compare as comparing
 from fairsilo.runs import running
-from fairsilo.runs.folder import RunFolder, slug
+from fairsilo.runs.folder import RESULTS, RunFolder, slug
 from fairsilo.runs.setup import Objects, evaluate_of, federation_of
 
 PLAIN = "fedavg"
@@ -343,7 +343,7 @@ class _Pilots:
 
     def finished(self, seed: int) -> bool:
         """Whether all pilots with a seed were made before."""
-        return all((self._place(domain, seed) / "comparison.json").exists() for domain in self.plan.domains)
+        return all((self._place(domain, seed) / RESULTS).exists() for domain in self.plan.domains)
 
     def turn(self, number: int, seed: int) -> list[dict[str, Any]]:
         """All pilots with a seed."""

@@ -132,7 +132,7 @@ def summarise(
     ddof: int = 0,
     *,
     metric: str = "accuracy",
-    higher: bool = True,
+    higher: bool | None = None,
     share: bool | None = None,
     counts: Mapping[str, Sequence[float]] | None = None,
 ) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def summarise(
         about: Whose results a method is about: `global` or `personal`.
         selection: The rule that selects rounds, see `select_rounds`.
         ddof: Degrees of freedom taken off in standard deviations over silos and domains.
-        higher: Whether more of the metric is better.
+        higher: Whether more of the metric is better; None where that is not known: it is taken to be.
         metric: The name of the metric in the rows. Chance levels are known for `chance.SHARES`; intervals too, and for
             all metrics whose standard errors are in the rows.
         share: Whether the metric lies between 0 and 1, and is shown in percent; None where that is not known.
@@ -151,7 +151,8 @@ def summarise(
     """
     if selection in _JUDGES and not _judged(rows, selection):
         selection = "last"  # there is nothing to select by, and the summary must not claim otherwise
-    rounds = select_rounds(rows, selection, higher)
+    more = higher is not False
+    rounds = select_rounds(rows, selection, more)
     domain_of = {row["silo"]: row["domain"] for row in rows}
     unseen = {row["silo"] for row in rows if row["unseen"]}
     shared = results(rows, rounds, "global", "test")
@@ -174,6 +175,7 @@ def summarise(
     return {
         "metric": metric,
         "share": share,
+        "higher_is_better": higher,
         "selection": selection,
         "rounds": rounds,
         "ddof": ddof,
@@ -192,9 +194,8 @@ def summarise(
             **judge(personal, errors["personal"]),
         },
         "fairness": {
-            "global": fairness(at_home, domain_of, ddof, higher)
-            | (judge(at_home, errors["global"]) if at_home else {}),
-            "personal": fairness(personal, domain_of, ddof, higher)
+            "global": fairness(at_home, domain_of, ddof, more) | (judge(at_home, errors["global"]) if at_home else {}),
+            "personal": fairness(personal, domain_of, ddof, more)
             | (judge(personal, errors["personal"]) if personal else {}),
             "gap_variance": variance(gap.values()) if gap else None,
         },

@@ -24,6 +24,7 @@ class Ahead:
     def __init__(self, cells: Sequence[Cell], at_once: int | None = 1) -> None:
         self.cells, self.at_once = cells, at_once
         self._numbers = {cell.folder: number for number, cell in enumerate(cells, 1)}
+        self._rows = {cell.folder: cell.row for cell in cells}
         self._earlier = {cell.folder for cell in cells if rounds_done(cell) or cell.finished}
         self._took: dict[Path, float] = {}
 
@@ -31,6 +32,10 @@ class Ahead:
         """Which run of how many; empty where it is none of them."""
         number = self._numbers.get(folder) if folder else None
         return f"run {number} of {len(self.cells)}" if number else ""
+
+    def row(self, folder: Path | None) -> str:
+        """What a run is called in the comparison, with settings of its own; empty where it is none of them."""
+        return self._rows.get(folder, "") if folder else ""
 
     def left(self, but: Path | None = None) -> float | None:
         """Seconds until the last run is finished, without the run in one of the folders; None: not known yet."""

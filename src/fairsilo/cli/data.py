@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -167,4 +168,4 @@ def _prepare(name: str, source: str | None, size: int | None, fit: str, root: st
     say(f"prepared and verified: {folder}")
     used = f" data.size={size}" if size else ""
     used += f" data.fit={fit}" if fit != "squeeze" else ""
-    say(f"used by: fairsilo run data={name} data.root={folder.parent.parent}{used}")
+    say(f"used by: fairsilo run data={name} data.root={shlex.quote(str(folder.parent.parent))}{used}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from fairsilo.cli.ahead import Ahead, in_all, rounds_done
@@ -88,10 +89,10 @@ def table(cells: Sequence[Cell], by_seed: bool = True, left: str = "") -> Table:
     found = Table(caption=f"{sum(cell.finished for cell in cells)} of {len(cells)} runs are finished{left}")
     found.add_column("method")
     for column in columns:
-        found.add_column(column, justify="right")
+        found.add_column(escape(column), justify="right")
     for row in dict.fromkeys(cell.row for cell in cells):
         own = [cell for cell in cells if cell.row == row]
-        found.add_row(row, *(_state([cell for cell in own if place(cell) == column]) for column in columns))
+        found.add_row(escape(row), *(_state([cell for cell in own if place(cell) == column]) for column in columns))
     return found
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperGroup
 
 from fairsilo.cli.output import AsJson, complain, say, show, show_json
 from fairsilo.errors import FairsiloError, nearest
+
+if TYPE_CHECKING:
+    from fairsilo.runs.inventory import Kept
+    from fairsilo.runs.tryouts import Tryouts
 
 
 class FolderOrCommand(TyperGroup):
@@ -44,9 +50,12 @@ def listed(root: Root = Path("runs"), as_json: AsJson = False) -> None:
     A terminal that is too narrow leaves out age, size, rounds, and then method, domain and seed.
     """
     from fairsilo.report.tables import RUNS_OF, runs_table
-    from fairsilo.runs.inventory import INTERRUPTED, comparison_of, runs_under
+    from fairsilo.runs.inventory import runs_under
+    from fairsilo.runs.tryouts import tryouts_above
 
     found = runs_under(root, damaged=True)
+    tried = tryouts_above(one.folder for one in found)
+    found = [replace(one, state=tried[one.folder].state_of(one)) if one.folder in tried else one for one in found]
     if as_json:
         show_json([one.as_dict() for one in found])
         return
@@ -54,16 +63,32 @@ def listed(root: Root = Path("runs"), as_json: AsJson = False) -> None:
         say(f"no run in {root}")
         return
     show(runs_table(found, root, time.time()), spare=("age", "size", "rounds", RUNS_OF))
-    said = set[Path]()
+    for line in dict.fromkeys(_going_on(found, tried)):
+        say(line)
     for one in found:
-        whole = comparison_of(one.folder) if one.state == INTERRUPTED else None
-        if whole and whole not in said:  # it may have runs that were not begun
-            said.add(whole)
-            say(f"to go on with all runs in {whole}: give the command that made it again")
-        elif one.state == INTERRUPTED and not whole:
-            say(f"to go on: fairsilo resume {one.folder}")
         if one.why:
             complain(f"{one.state}: {one.why}")
+
+
+def _going_on(found: Sequence[Kept], tried: Mapping[Path, Tryouts]) -> Iterator[str]:
+    """What goes on with the runs that were cut off: with those of one command that command, which made some of them
+    alone, or on data without the held-out domain."""
+    from fairsilo.runs.folder import resuming
+    from fairsilo.runs.inventory import INTERRUPTED, comparison_of
+
+    of_command: dict[Tryouts, list[Kept]] = {}
+    for one in found:
+        if one.folder in tried:
+            of_command.setdefault(tried[one.folder], []).append(one)
+    open_ones = {command for command, runs in of_command.items() if command.cut_off(runs)}
+    for one in found:
+        if one.folder in tried:
+            if tried[one.folder] in open_ones:
+                yield f"to go on with {tried[one.folder].folder}: give the command that made it again"
+        elif one.state == INTERRUPTED and (whole := comparison_of(one.folder)):
+            yield f"to go on with all runs in {whole}: give the command that made it again"
+        elif one.state == INTERRUPTED:
+            yield f"to go on: {resuming(one.folder)}"
 
 
 @runs.command("prune")

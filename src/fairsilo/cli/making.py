@@ -14,7 +14,7 @@ from fairsilo.cli.output import AsJson, say, show_json, verbatim
 def new(
     kind: Annotated[str, typer.Argument(help="method, dataset or model", autocompletion=kinds)],
     name: Annotated[str, typer.Argument(help="what it is called in commands: letters, digits, - and _")],
-    out: Annotated[Path | None, typer.Option(help="the folder, empty or new; by default ./NAME")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="the folder, empty or new; by default ./NAME")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a small installable package with a method, a data set or a network of your own, and its test."""

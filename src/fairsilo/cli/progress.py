@@ -78,7 +78,8 @@ class ProgressListener(Listener):
         if self.opening:
             self._say(self.opening)
             self.opening = ""
-        self.method = f"{event.text} ({event.where})" if event.where else event.text
+        method = (self.ahead and self.ahead.row(event.folder)) or event.text
+        self.method = f"{method} ({event.where})" if event.where else method
         self._which, self._others, left = "", None, None
         if self.ahead and (which := self.ahead.which(event.folder)):
             self._which, self._others, left = f"{which}: ", self.ahead.left(but=event.folder), self.ahead.left()

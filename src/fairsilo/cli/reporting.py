@@ -38,14 +38,16 @@ def _run(folder: Path, as_json: bool) -> None:
     from fairsilo.report.groups import group_tables
     from fairsilo.report.page import read_results, write_report
     from fairsilo.report.tables import run_table
+    from fairsilo.runs.inventory import damage_told
 
-    found = read_results(folder)
-    path = write_report(folder)
+    with damage_told(folder):
+        found = read_results(folder)
+        tables = [run_table(*found[0], found[1] if len(found) > 1 else None), *group_tables(found)]
+        path = write_report(folder)
     if as_json:
         show_json({"report": str(path), "summary": found[0][1]})
         return
-    show(run_table(*found[0], found[1] if len(found) > 1 else None))
-    for table in group_tables(found):
+    for table in tables:
         show(table)
     say(f"report: {path}")
 
@@ -54,11 +56,13 @@ def _comparison(folder: Path, as_json: bool) -> None:
     from fairsilo.analysis.paired import compare_cells
     from fairsilo.report.comparison_page import write_comparison
     from fairsilo.runs.counting import read_comparison
+    from fairsilo.runs.inventory import damage_told
 
-    page = write_comparison(folder)
-    if as_json:
-        content = read_comparison(folder)
-        table = compare_cells(content["methods"], content["cells"])
-        show_json({"report": str(page), "table": table, "left_out": content["left_out"]})
-    else:
-        show_comparison(page)
+    with damage_told(folder):
+        page = write_comparison(folder)
+        if as_json:
+            content = read_comparison(folder)
+            table = compare_cells(content["methods"], content["cells"])
+            show_json({"report": str(page), "table": table, "left_out": content["left_out"]})
+        else:
+            show_comparison(page)

@@ -110,7 +110,8 @@ def reproduce(
         if record:
             from fairsilo.reproduction.ledger import append, file_of
 
-            say(f"{append(table.name, records)} runs are new in {file_of(table.name).name}")
+            tell = complain if as_json else say  # where JSON is asked for, nothing else may stand on stdout
+            tell(f"{append(table.name, records)} runs are new in {file_of(table.name).name}")
         alike = tuned and not any(one["settings"] for one in records)  # else they are of another experiment
         before = [one for one in runs_of(table) if not one.get("tuned")] if alike else []
         shown = [*before, *({**one, "settings": {}} for one in records)]

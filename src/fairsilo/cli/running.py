@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,8 +13,9 @@ from fairsilo.cli.interrupts import interruptible
 from fairsilo.cli.output import AsJson, Trust, console, say, show, show_json
 from fairsilo.config import Experiment, experiment, read_yaml
 from fairsilo.errors import FairsiloError
+from fairsilo.runs.folder import resuming
 from fairsilo.runs.names import refuse_unknown
-from fairsilo.runs.opened import read_experiment
+from fairsilo.runs.opened import read_experiment, refuse_objects
 
 Settings = Annotated[
     list[str] | None,
@@ -72,10 +72,11 @@ def resume(
 ) -> None:
     """Go on with a run that was interrupted, to the same numbers."""
     chosen = read_experiment(folder, trust)
+    refuse_objects(folder)
     from fairsilo import api
 
     along = trackers(track, anonymous)
-    again = f"`fairsilo resume {shlex.quote(str(folder))}` goes on from the last complete round"
+    again = f"`{resuming(folder)}` goes on from the last complete round"
     _finish(lambda progress: api.resume(folder, [progress, *along], trust=trust), as_json, chosen, again)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -107,8 +108,10 @@ def tune(
     say(f"page: {found.folder / PAGE}")
     if all(one["at_chance"] for methods in found.found.values() for one in methods.values()):
         return  # a comparison of guesses would tell nothing
-    after = f"compare -c {found.folder / CHOSEN}" if table is None else f"reproduce {table} --tuned {found.folder}"
-    say(f"now, with other seeds and on test data: fairsilo {after}")
+    after = ["compare", "-c", str(found.folder / CHOSEN)]
+    if table is not None:
+        after = ["reproduce", table, "--tuned", str(found.folder)]
+    say(f"now, with other seeds and on test data: {shlex.join(['fairsilo', *after])}")
 
 
 def seconds_in(text: str, option: str = "--budget") -> float:

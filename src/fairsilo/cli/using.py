@@ -102,7 +102,7 @@ def evaluate(
         show_json(rows)
         return
     reported = trained.plan.task.reported
-    with shown_in(reported.name, reported.share):
+    with shown_in(reported.name, reported.share, reported.higher_is_better):
         show(measures_table(rows))
         if groups:
             show(measured_table(rows))
@@ -135,7 +135,7 @@ def personalise(
         show_json(found)
         return
     reported = trained.plan.task.reported
-    with shown_in(reported.name, reported.share):
+    with shown_in(reported.name, reported.share, reported.higher_is_better):
         show(personalised_table(found))
     for one in found:
         say(f"model: {one['model']}")

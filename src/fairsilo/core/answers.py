@@ -36,21 +36,30 @@ def train_silo(silo: Silo) -> Message:
         finish(silo, update)
     silo.keep_own()
     update.tensors[MODEL] = silo.change()
-    _refuse_diverged(silo, update)
+    _refuse_unsound(silo, update)
     _personal_results(silo, update)
     outgoing = method.hooks("outgoing")
     for step in outgoing:
         step(silo, update)
     if outgoing:
-        _refuse_diverged(silo, update)
+        _refuse_unsound(silo, update)
     return update
 
 
-def _refuse_diverged(silo: Silo, update: Message) -> None:
-    """Raise where the update or the memory holds a NaN or an infinity: neither is then sent or kept."""
+def _refuse_unsound(silo: Silo, update: Message) -> None:
+    """Raise where the update or the memory holds a NaN or an infinity: neither is then sent or kept.
+
+    Raises:
+        FloatingPointError: The model, or what the silo keeps of training, is no longer finite.
+        ValueError: The model is, but not what a part attaches.
+    """
+    change = [tensor for name, tensor in update.tensors.items() if name == MODEL]
     kept = (value for entries in silo.memory.values() for value in entries.values() if isinstance(value, Tensor))
-    if not all(finite(tensor) for tensor in (*update.tensors.values(), *kept) if tensor.is_floating_point()):
+    if not all(finite(tensor) for tensor in (*change, *kept) if tensor.is_floating_point()):
         raise FloatingPointError("local training diverged: its model has a NaN or an infinity")
+    for name, tensor in update.tensors.items():
+        if tensor.is_floating_point() and not finite(tensor):
+            raise ValueError(f"{name} has a NaN or an infinity, which is not sent")
 
 
 def _personal_results(silo: Silo, update: Message) -> None:

@@ -15,8 +15,6 @@ from torch import Tensor
 
 from fairsilo.config import EngineSettings
 
-PRECISIONS = ("float32", "tf32", "bfloat16")
-
 
 @dataclass(frozen=True)
 class Arithmetic:

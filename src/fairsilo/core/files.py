@@ -22,12 +22,12 @@ from fairsilo.errors import FairsiloError
 Tree = Mapping[str, Any]
 
 
-def write_model(path: Path, vector: Tensor, layout: Layout) -> None:
+def write_model(path: Path, vector: Tensor, layout: Layout, *, private: bool = False) -> None:
     """A model by tensor names, with the kinds of its tensors in the metadata."""
     path.parent.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.detach().cpu().contiguous() for key, value in layout.views(vector).items()}
     with replacing(path) as beside:
-        save_tensors(tensors, beside, {"layout": json.dumps(layout.describe())})
+        save_tensors(tensors, beside, {"layout": json.dumps(layout.describe())}, private=private)
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str], *, private: bool = False) -> None:

@@ -43,7 +43,10 @@ class Message:
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a silo gave no usable answer: `error`, `timeout`, `lost`, `malformed`, `not finite`, `screened`."""
+    """Why a silo gave no usable answer.
+
+    Its kind is `error`, `timeout`, `lost`, `malformed`, `diverged`, `not finite` or `screened`.
+    """
 
     kind: str
     detail: str = ""

@@ -11,11 +11,13 @@ from torch import Tensor
 
 from fairsilo.config import TrainSettings
 from fairsilo.core.attachments import Group, Sends, Sizes, expected, extents
-from fairsilo.core.messages import Failure, Message, Reply
+from fairsilo.core.messages import MODEL, Failure, Message, Reply
 from fairsilo.core.server import Server
 from fairsilo.core.vectors import Layout
 
-NOT_FINITE = "not finite"  # the kind of failure of a silo whose training diverged
+# kinds of failures: of a silo whose training diverged, and of one that attaches something else that is not finite
+DIVERGED, NOT_FINITE = "diverged", "not finite"
+OF_TRAINING = (MODEL, "loss")  # what training makes and every method sends
 
 
 def screened(kind: str, messages: Mapping[str, Message], replies: Iterable[Reply], server: Server) -> Iterator[Reply]:
@@ -64,7 +66,7 @@ def _number_flaw(one: Sends, answer: Message) -> Failure | None:
     if isinstance(value, bool) or not isinstance(value, kinds):
         return Failure("malformed", f"{one.name} is {value!r}, not {'a whole' if one.dtype == 'int' else 'a'} number")
     if not math.isfinite(value):
-        return Failure(NOT_FINITE, f"{one.name} is {value}")
+        return Failure(_kind(one), f"{one.name} is {value}")
     if value < one.least:
         return Failure("malformed", f"{one.name} is {value}; the least is {one.least:g}")
     return None
@@ -83,10 +85,14 @@ def _tensor_flaw(
     if not _of_type(tensor, one.dtype, layout):
         return Failure("malformed", f"{one.name} is of type {tensor.dtype}")
     if tensor.is_floating_point() and not finite(tensor):
-        return Failure(NOT_FINITE, f"{one.name} holds a NaN or an infinity")
+        return Failure(_kind(one), f"{one.name} holds a NaN or an infinity")
     if one.least > -math.inf and tensor.numel() and float(tensor.min()) < one.least:
         return Failure("malformed", f"{one.name} holds {float(tensor.min()):g}; the least is {one.least:g}")
     return None
+
+
+def _kind(one: Sends) -> str:
+    return DIVERGED if one.name in OF_TRAINING else NOT_FINITE
 
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int | str, ...], sizes: dict[str, int | tuple[int, ...]]) -> bool:

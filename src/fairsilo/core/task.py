@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +34,10 @@ class Metric:
     def rank(self, value: float) -> float:
         """The value on a scale where more is better: what decisions about the best model compare."""
         return value if self.higher_is_better else -value
+
+    def as_dict(self) -> dict[str, Any]:
+        """What folders keep of it, so that results are read without the code that measured them."""
+        return {"name": self.name, "higher_is_better": self.higher_is_better, "share": self.share}
 
     def said(self, value: float) -> str:
         """The value for a sentence, with what it is of and in."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from fairsilo.core.messages import Exchange, Failure, Message, Reply
-from fairsilo.core.screening import NOT_FINITE
+from fairsilo.core.screening import DIVERGED
 from fairsilo.deploy import wire
-from fairsilo.deploy.site import DIVERGED, ERROR, FAILED, REASONS
+from fairsilo.deploy.site import ERROR, FAILED, REASONS
 from fairsilo.engine.host import REMEMBERED
 from fairsilo.errors import StoppedError
 
@@ -144,7 +144,7 @@ def _answer(content: object, silo: str, exchange: Exchange) -> Message | Failure
     try:
         if isinstance(content, Mapping) and "note" in content:
             reason = str(wire.note_in(content).get(FAILED))
-            kind = NOT_FINITE if reason == DIVERGED else "error"
+            kind = DIVERGED if reason == DIVERGED else ERROR
             return Failure(kind, f"{REASONS.get(reason, REASONS[ERROR])}; the site's own log says more")
         return wire.answer_to(content, silo, exchange.request(silo))
     except wire.WireError as problem:

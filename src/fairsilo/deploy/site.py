@@ -21,7 +21,7 @@ from fairsilo import __version__
 from fairsilo.core.disk import numbers
 from fairsilo.core.messages import Failure
 from fairsilo.core.samples import SiloData
-from fairsilo.core.screening import NOT_FINITE
+from fairsilo.core.screening import DIVERGED
 from fairsilo.data.federation import member_of
 from fairsilo.data.groups import told_of
 from fairsilo.deploy import wire
@@ -41,7 +41,7 @@ from fairsilo.tasks.registry import task_of
 log = logging.getLogger("fairsilo.site")
 
 VERSION, DATA, CODE, POLICY, DEVICE, MODEL = "version", "data", "code", "policy", "device", "model"
-STATE, FORM, DIVERGED, ERROR = "state", "form", "diverged", "error"
+STATE, FORM, ERROR = "state", "form", "error"
 REASONS = {
     VERSION: "it has another version of fairsilo",
     DATA: "it cannot read its data as the run wants them",
@@ -232,7 +232,7 @@ class Site:
         if known is None:
             answer = self.host.answer(silo, request, store.memory)
             if isinstance(answer.message, Failure):
-                reason = DIVERGED if answer.message.kind == NOT_FINITE else ERROR
+                reason = DIVERGED if answer.message.kind == DIVERGED else ERROR
                 raise RefusalError(reason, answer.message.detail)
             store.accept(request, answer)
             known = answer.message

@@ -210,8 +210,8 @@ def guarded(listener: Callbacks) -> Guarded:
     """The listener, or several, kept from stopping a run."""
     if isinstance(listener, Guarded):
         return listener
-    listeners = [listener] if callable(listener) else listener
-    for one in listeners if isinstance(listeners, Iterable) else [listeners]:
+    listeners: list[Any] = [listener] if callable(listener) or not isinstance(listener, Iterable) else list(listener)
+    for one in listeners:
         if not callable(one):
             raise FairsiloError(
                 f"a listener is a function of an Event, or an object of a class derived from fairsilo.Listener; "

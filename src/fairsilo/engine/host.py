@@ -14,7 +14,7 @@ from fairsilo.core import streams
 from fairsilo.core.answers import EXCHANGE, SAVED
 from fairsilo.core.files import on_device
 from fairsilo.core.messages import Failure, Message, Request
-from fairsilo.core.screening import NOT_FINITE
+from fairsilo.core.screening import DIVERGED
 from fairsilo.core.silo import Measured, Memory, Recorder
 from fairsilo.core.vault import Vault
 from fairsilo.data.federation import Federation
@@ -85,7 +85,7 @@ class Host:
             if self.strict:
                 raise
             if isinstance(problem, FloatingPointError):  # no fault of the program: its line would help nobody
-                return Answer(Failure(NOT_FINITE, str(problem)))
+                return Answer(Failure(DIVERGED, str(problem)))
             return Answer(Failure("error", reason_of(problem)))
 
 

@@ -29,7 +29,7 @@ from fairsilo.core.round import (
     prepare,
 )
 from fairsilo.core.samples import Split
-from fairsilo.core.screening import NOT_FINITE, screened, steadier
+from fairsilo.core.screening import DIVERGED, screened, steadier
 from fairsilo.core.server import Server
 from fairsilo.core.silo import Memory
 from fairsilo.engine.base import Engine, Records
@@ -409,14 +409,14 @@ class Loop:
             *self._reasons(),
         ]
         kinds = {one["kind"] for one in self._failures}
-        if self.records and number > 1 and kinds != {NOT_FINITE}:  # what diverged would diverge again
+        if self.records and number > 1 and kinds != {DIVERGED}:  # what diverged would diverge again
             said.append("The checkpoint of the round before can be resumed")
         return ". ".join(said) + "."
 
     def _reasons(self) -> Iterator[str]:
         """Why silos gave no usable update: where training diverged, what helps against that; else the first failure."""
-        diverged = [one["silo"] for one in self._failures if one["kind"] == NOT_FINITE]
-        other = next((one for one in self._failures if one["kind"] != NOT_FINITE), None)
+        diverged = [one["silo"] for one in self._failures if one["kind"] == DIVERGED]
+        other = next((one for one in self._failures if one["kind"] != DIVERGED), None)
         if diverged:
             places = ", ".join(dict.fromkeys(diverged))
             cure = steadier(self.server.training)

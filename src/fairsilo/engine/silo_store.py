@@ -107,7 +107,7 @@ class SiloStore:
         with replacing(numbered(self.folder, "round", round_)) as beside:
             write_tree(beside, {"memory": self.memory}, private=True)  # it may hold keys
         drop_old(self.folder, "round", KEPT)
-        save_models(self.folder / "models", self.handed_models(), layout)
+        save_models(self.folder / "models", self.handed_models(), layout, private=True)
 
     def handed_models(self) -> dict[str, Tensor]:
         """Its own models that wait to be saved; whoever takes them saves them."""
@@ -185,9 +185,11 @@ def _asked(request: Request) -> str:
     return digest([*request.identity, request.kind, request.message])
 
 
-def save_models(folder: Path, models: Mapping[str, Tensor], layout: Layout, silo: str = "own") -> None:
+def save_models(
+    folder: Path, models: Mapping[str, Tensor], layout: Layout, silo: str = "own", *, private: bool = False
+) -> None:
     for which, vector in models.items():
-        write_model(model_path(folder, (which, silo)), vector, layout)
+        write_model(model_path(folder, (which, silo)), vector, layout, private=private)
 
 
 def memory_of(tree: dict[str, Any], device: torch.device) -> Memory:

@@ -10,6 +10,7 @@ import torch
 
 from fairsilo.core.attachments import Sends
 from fairsilo.core.messages import MODEL, Exchange, Failure, Message, Number, Reply, digest
+from fairsilo.core.screening import DIVERGED
 from fairsilo.core.silo import Memory
 from fairsilo.engine.base import Engine
 
@@ -53,10 +54,10 @@ class Backwards(Wrapped):
 
 # fault of a whole update -> the kind of failure that it is counted as
 FAULTS = {
-    "nan": "not finite",
+    "nan": DIVERGED,
     "short": "malformed",
     "raises": "error",
-    "infinite number": "not finite",
+    "infinite number": DIVERGED,
     "samples": "malformed",
     "no model": "malformed",
 }

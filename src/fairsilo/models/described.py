@@ -281,7 +281,7 @@ def about(text: str) -> dict[str, Any]:
     found, name = all_models(), read(text).name
     kind = f"{name.partition(':')[0]}:PATH"
     if name not in found and kind not in found:
-        raise FairsiloError(f"unknown model {name!r}{nearest(name, found)}")
+        raise unknown(name)
     return found.get(name) or found[kind]
 
 

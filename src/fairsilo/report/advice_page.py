@@ -32,7 +32,7 @@ from fairsilo.report.forest import Effect, forest_chart, sure_key, told
 from fairsilo.report.glance import ANSWERS, decimals, scaled
 from fairsilo.report.tables import CHANCE, beside_mean, explained
 from fairsilo.report.texts import duration, size, text
-from fairsilo.report.units import in_its_unit, unit
+from fairsilo.report.units import as_summarised, in_its_unit, unit
 from fairsilo.runs.comparison import method_in
 from fairsilo.runs.folder import RunFolder
 
@@ -47,7 +47,7 @@ DOES = {"generalisation": "generalises", "personalisation": "personalises", "fai
 
 
 def _metric(content: Content, *_: Any) -> Mapping[str, Any]:
-    return {"metric": content["metric"]["name"], "share": content["metric"]["share"]}
+    return as_summarised(content["metric"])
 
 
 def write_advice(folder: Path) -> Path:

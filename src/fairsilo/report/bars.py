@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fairsilo.report.axes import WIDTH, Form, Scale, frame, nothing, ruler
 from fairsilo.report.downloads import Chart, numbers_as_csv
-from fairsilo.report.texts import plain, shorten, text
+from fairsilo.report.texts import plain, shorten, text, usable
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ def bar_chart(
     means: Sequence[Bar] = (),
 ) -> Chart:
     """Lying bars from zero, in groups; a band and upright lines show a spread and its means."""
-    values = [bar.value for _, bars in groups for bar in bars if bar.value is not None and math.isfinite(bar.value)]
+    values = [bar.value for _, bars in groups for bar in bars if usable(bar.value)]
     if not values:
         return nothing(title)
     left, thick, right = 118.0, 13.0, 84.0  # on the right the values stand in a column, clear of the lines
@@ -43,13 +42,13 @@ def bar_chart(
         places.append(y)
         y += len(bars) * (thick + 2) + 10
     body = ruler(scale, top, y, x_label, form)
-    if band:
+    if band and all(map(usable, band)):
         start, end = (scale(min(max(edge, 0.0), scale.high)) for edge in band)
         body += f'<rect class="band" x="{start:.1f}" y="{top:g}" width="{end - start:.1f}" height="{y - top:g}"/>'
     for (name, bars), place in zip(groups, places, strict=True):
         body += _group(name, bars, place, thick, scale, form)
     for mean in means:
-        if mean.value is not None and math.isfinite(mean.value):
+        if usable(mean.value):
             dashed = " dashed" if mean.colour != 1 else ""
             path = f'd="M{scale(mean.value):.1f} {top:g}V{y:g}"'
             body += f'<path class="halo" {path}/><path class="mean{dashed}" {path}>'
@@ -70,7 +69,7 @@ def _group(name: str, bars: Sequence[Bar], y: float, thick: float, scale: Scale,
         f"<title>{text(name)}</title>{text(shorten(name, 14))}</text>"
     ]
     for index, bar in enumerate(bars):
-        if bar.value is None or not math.isfinite(bar.value):
+        if not usable(bar.value):
             continue
         place, end = y + index * (thick + 2), max(scale(bar.value), scale.start)
         hollow = " hollow" if bar.hollow else ""

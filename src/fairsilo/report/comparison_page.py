@@ -30,12 +30,14 @@ from fairsilo.report.heat import heat_table, number
 from fairsilo.report.latex import comparison_latex
 from fairsilo.report.left_out import called, left_out, left_out_section
 from fairsilo.report.page import write_report
+from fairsilo.report.repeats import repeats
 from fairsilo.report.tables import CHANCE, OWN, SELECTIONS, comparison_csv, in_runs, marked_own, of_comparison
 from fairsilo.report.texts import signed, text, usable
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.report.whole import PAGE, whole_of
 from fairsilo.runs.counting import read_comparison
 from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.inventory import damage_told
 
 Content = Mapping[str, Any]
 SHOWN = 60  # runs; the table of more is folded away
@@ -46,8 +48,9 @@ def write_comparison(folder: Path) -> Path:
     content, run_folder = read_comparison(folder), RunFolder(folder)
     whole = whole_of(folder, content, page=True)
     for cell in content["cells"]:
-        if "folder" in cell and (folder / cell["folder"]).is_dir():
-            write_report(folder / cell["folder"], whole)
+        if "folder" in cell and (run := folder / cell["folder"]).is_dir():
+            with damage_told(run):
+                write_report(run, whole)
     content["said"] = notes_of(folder, content)
     run_folder.write_text("comparison.csv", comparison_csv(content))
     run_folder.write_text("comparison.tex", comparison_latex(content))
@@ -64,9 +67,11 @@ def notes_of(folder: Path, content: Content) -> dict[str, list[str]]:
         if "folder" not in cell:  # of an earlier version
             continue
         run = RunFolder(folder / cell["folder"])
-        whole = [run.read_json("run.json")] if (run.folder / "run.json").exists() else []
-        records = [*whole, *run.rows("rounds")]
-        for note in dict.fromkeys(str(note) for record in records for note in record.get("notes") or ()):
+        with damage_told(run.folder):
+            whole = [run.read_json("run.json")] if (run.folder / "run.json").exists() else []
+            records = [*whole, *run.rows("rounds")]
+            notes = dict.fromkeys(str(note) for record in records for note in record.get("notes") or ())
+        for note in notes:
             found.setdefault(note, []).append(f"{cell['method']} ({cell['held_out']}, seed {cell['seed']})")
     return found
 
@@ -160,18 +165,16 @@ def runs_words(content: Content) -> str:
     return f"{count} of {count + gone} count" if gone else str(count)
 
 
-def runs_each(content: Content) -> int:
-    return len(content["seeds"]) * len(content["held_out"])
-
-
-def repeats(content: Content) -> str:
+def all_repeats(content: Content) -> str:
     """How many runs stand behind a number, in words."""
     seeds = f"{counted(len(content['seeds']), 'seed')}: {listed(map(str, content['seeds']), 12)}"
     domains = counted(len(content["held_out"]), "held-out domain")
     if content["held_out"] == ["-"]:
         domains = "no domain held out"
-    each = "one run each" if runs_each(content) == 1 else f"means over {runs_each(content)} runs each"
-    fewer = ", less those left out" if left_out(content) else ""
+    runs = repeats(content).runs
+    each = "one run each" if runs.most == 1 else f"means over {runs.words('run')} each"
+    grid = len(content["methods"]) * len(content["held_out"]) * len(content["seeds"])
+    fewer = ", less those left out" if left_out(content) and len(content["cells"]) < grid else ""
     return f"{each} ({seeds}; {domains}{fewer})"
 
 
@@ -216,8 +219,10 @@ def by_domain(content: Content) -> str:
 
 def spread_words(content: Content) -> str:
     """What a mean over seeds and the ± behind it are."""
-    seeds = len(content["seeds"])
-    return f"mean ± sample standard deviation over {seeds} seeds" if seeds > 1 else "one seed, so that there is no ±"
+    behind = repeats(content)
+    if behind.seeds.most > 1:
+        return f"mean ± sample standard deviation over {behind.over_seeds}"
+    return "one seed, so that there is no ±"
 
 
 def number_cell(
@@ -248,13 +253,13 @@ def heat(content: Content, grid: Mapping[str, Sequence[str]]) -> str:
     about = (
         f"Avg is the mean {metric(content)} of the global model over those who trained, in {unit().word}; Std its "
         f"standard deviation over their domains in {unit().points} ({degrees(content)}), lower is more even. "
-        f"Numbers are {repeats(content)}; results are read from: {selection(content)}."
+        f"Numbers are {all_repeats(content)}; results are read from: {selection(content)}."
     )
     marks = "Bold is the best of its row (R) or of its column (C); the stronger the shade, the better."
     guessed = {name for name in content["methods"] if any(chance_of_runs(content, name))}
     if guessed:
         marks += f" A result at chance is neither shaded nor ranked. {CHANCE}."
-    if len(content["seeds"]) == 1:
+    if repeats(content).seeds.most == 1:
         marks += " One seed: a small difference may be chance."
     average = {name: over_runs(content, name, "mean") for name in content["methods"]}
     spread = {name: over_runs(content, name, "std_domains") for name in content["methods"]}
@@ -291,7 +296,7 @@ def headlines(content: Content) -> str:
     rows = compare_cells(content["methods"], content["cells"])
     names = ("generalisation", "personalisation", "fairness: std over silos")
     groups = "".join(f'<th class="group" scope="colgroup" colspan="2">{name}</th>' for name in names)
-    mean = "one run" if runs_each(content) == 1 else "mean ± std"
+    mean = "one run" if repeats(content).runs.most == 1 else "mean ± std"
     pair = heads([mean, minus_the_first(content)], True)
     head = f'<tr><td></td>{groups}</tr><tr><th scope="col">method</th>{pair * len(HEADLINES)}</tr>'
     lines, own = [], with_own_models(content["cells"])
@@ -312,13 +317,14 @@ def headlines(content: Content) -> str:
 
 def explained(content: Content) -> str:
     """What the table's numbers and its ± are."""
-    runs = runs_each(content)
-    words = f"In {unit().word}, {repeats(content)}; results are read from: {selection(content)}. "
-    several, seeds = len(content["held_out"]) > 1, len(content["seeds"])
-    if runs > 1:
+    behind = repeats(content)
+    words = f"In {unit().word}, {all_repeats(content)}; results are read from: {selection(content)}. "
+    several = behind.domains.most > 1
+    if behind.runs.most > 1:
         where = "over held-out domains, each of which counts once" if several else "over seeds"
         words += f"A mean is {where}"
-        words += f"; ± after it is its sample standard deviation over the {seeds} seeds (ddof 1)" if seeds > 1 else ""
+        seeds = f"{'the ' * behind.seeds.each}{behind.over_seeds}"
+        words += f"; ± after it is its sample standard deviation over {seeds} (ddof 1)" if behind.varied else ""
         words += ", and small below it stands that of the domains' own means" if several else ""
         words += (
             f". Differences to {content['methods'][0]} are taken run by run, same seed and same held-out domain; ± "
@@ -355,13 +361,13 @@ def spread(content: Content) -> str:
     said = f"In {unit().word}, as q-FFL and FFT-GP report it: the mean over silos, the means of the worst and of the "
     said += f"best tenth of them (at least one silo), and the variance over them ({degrees(content)})"
     said += f"; {spread_words(content)}, and the mean's paired difference to {content['methods'][0]}"
-    said += ", and small below it the deviation over held-out domains." if len(content["held_out"]) > 1 else "."
+    said += ", and small below it the deviation over held-out domains." if repeats(content).domains.most > 1 else "."
     return section("spread", "Over silos", paragraph(said), table(head, lines))
 
 
 def minus_the_first(content: Content) -> str:
     """What differences are called at the head of a column."""
-    return f"minus {content['methods'][0]}" + (" ± 95\u00a0%" if len(content["seeds"]) > 1 else "")
+    return f"minus {content['methods'][0]}" + (" ± 95\u00a0%" if repeats(content).paired else "")
 
 
 def difference(found: Mapping[str, Any]) -> str:

@@ -37,6 +37,14 @@ class Effect:
     other: float | None = None
     sure: bool | None = None
 
+    @property
+    def interval(self) -> tuple[float, ...]:
+        """From where to where it goes; nothing where there is no such place, as after a result that is infinite."""
+        if not usable(self.mean):
+            return ()
+        margin = self.margin if usable(self.margin) else 0.0
+        return self.mean - margin, self.mean + margin
+
 
 def forest_chart(effects: Sequence[Effect], *, title: str, x_label: str, decimals: int = 1) -> Chart:
     """A dot with its interval for each row, a diamond for what somebody else found, and an upright line at zero.
@@ -45,9 +53,8 @@ def forest_chart(effects: Sequence[Effect], *, title: str, x_label: str, decimal
     """
     ends = [0.0]
     for one in effects:
-        margin = one.margin or 0.0
-        ends += [] if one.mean is None else [one.mean - margin, one.mean + margin]
-        ends += [] if one.other is None else [one.other]
+        ends += one.interval
+        ends += [one.other] if usable(one.other) else []
     if len(ends) == 1:
         return nothing(title)
     ticks = nice_ticks(min(ends), max(ends))
@@ -96,9 +103,9 @@ def sure_key(looked: int) -> str:
 
 def told(one: Effect, decimals: int = 1) -> str:
     """The difference and its interval in words."""
-    if one.mean is None:
+    if not usable(one.mean):
         return "–"
-    margin = "" if one.margin is None else f" ± {one.margin:.{decimals}f}"
+    margin = f" ± {one.margin:.{decimals}f}" if usable(one.margin) else ""
     return ("+" if one.mean > 0 else "") + signed(f"{one.mean:.{decimals}f}") + margin
 
 
@@ -125,16 +132,15 @@ def _name_above(lines: Sequence[str], y: float) -> str:
 
 def _row(one: Effect, y: float, scale: Scale, decimals: int) -> str:
     parts = []
-    if one.mean is not None and usable(one.mean):
-        margin = one.margin or 0.0
-        low, high = scale(one.mean - margin), scale(one.mean + margin)
+    if usable(one.mean):
+        low, high = map(scale, one.interval)
         hollow = "dot hollow" if one.sure is False else "dot"
         parts.append(
             f'<g class="s1"><title>{text(f"{one.name}: {_judged(one, decimals)}")}</title>'
             f'<path class="line" d="M{low:.1f} {y:.1f}H{high:.1f}"/>'
             f'<circle class="{hollow}" cx="{scale(one.mean):.1f}" cy="{y:.1f}" r="{DOT:g}"/></g>'
         )
-    if one.other is not None and usable(one.other):
+    if usable(one.other):
         x = scale(one.other)
         parts.append(
             f'<g class="s2"><title>{text(f"the paper: {one.other:+.{decimals}f}")}</title>'

@@ -9,6 +9,7 @@ from fairsilo.analysis.metrics import AT_HOME, at_chance, with_own_models
 from fairsilo.analysis.paired import Compared, compare_cells, together
 from fairsilo.report.blocks import figure, figures, listed, paragraph, section
 from fairsilo.report.forest import Effect, forest_chart, sure_key
+from fairsilo.report.repeats import repeats
 from fairsilo.report.scatters import scatter_chart
 from fairsilo.report.series import COLOURS, Series, emphasised, legend
 from fairsilo.report.tables import marked_own, of_comparison
@@ -160,6 +161,8 @@ def sentence(name: str, first: str, key: str, one: Compared) -> str:
     """One comparison in plain words."""
     mean, margin, even = one.difference.mean, one.difference.margin, key == "fairness"
     verb = {"generalisation": "generalises", "personalisation": "personalises", "fairness": "is"}[key]
+    if not usable(mean):
+        return f"{name} cannot be compared with {first} ({ANSWERS[key][0].lower()}): a result is no finite number"
     if abs(mean) <= ROUNDING and margin is None:
         return f"{name} {verb} as {'even' if even else 'well'} as {first}"
     good = mean < 0 if even or not unit().higher else mean > 0
@@ -216,7 +219,8 @@ def trade(content: Content, label: str, across: str, up: str) -> list[str]:
     zero = told_apart(first, content["methods"], own)
     said = [f"Each point is a method, by its mean differences to {zero}, which is at zero."]
     seeds = {cell["seed"] for cell in content["cells"]}
-    without = "One seed" if len(seeds) == 1 else "No difference varies from seed to seed"
+    paired = "varies from seed to seed" if repeats(content).paired else "is of several seeds"
+    without = "One seed" if len(seeds) == 1 else f"No difference {paired}"
     said += [f"Thin lines: intervals (95 %) of {of}." if reach else f"{without}, so that nothing shows the spread."]
     said += ["What is sure, the forest plots show."] if reach else []
     said += [f"Better is {'right' if unit().higher else 'left'} and {'up' if _upwards(up) else 'down'}."]

@@ -28,7 +28,7 @@ from fairsilo.report.blocks import (
 )
 from fairsilo.report.sections import swatches
 from fairsilo.report.texts import percent, plain, text
-from fairsilo.report.units import shown_in, unit
+from fairsilo.report.units import shown_as, unit
 
 HEADS = {"global": "global", "personal": "own models", "unseen": "unseen"}
 ENDS = (("gap", "gap, best to worst"), ("std", "standard deviation"))
@@ -162,7 +162,7 @@ def _spread_words(run: Run, found: Found, kind: str) -> str:
 # -------------------------------------------------------------------------------------------------------- the terminal
 def group_tables(runs: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Table]:
     """A table for each column, of a method and of what was trained beside it; none where no groups were asked for."""
-    with shown_in(str(runs[0][1].get("metric", ""))):
+    with shown_as(runs[0][1]):
         return [_terminal(runs, column) for column in runs[0][1].get("groups") or {}]
 
 

@@ -27,7 +27,7 @@ def heat_table(
     """
     rows, columns = grid["rows"], grid["columns"]
     label, values = shown
-    ranked = {name: value for name, value in values.items() if name not in guessed}
+    ranked = {name: value for name, value in values.items() if name not in guessed and usable(value)}
     lines = {row: [ranked.get(composed(row, column)) for column in columns] for row in rows}
     known = [value for line in lines.values() for value in line if value is not None]
     of_column = [best_of([lines[row][place] for row in rows], best) for place in range(len(columns))]

@@ -17,6 +17,7 @@ from fairsilo.analysis.metrics import (
 )
 from fairsilo.analysis.paired import compare_cells
 from fairsilo.report.left_out import called, left_out
+from fairsilo.report.repeats import repeats
 from fairsilo.report.tables import (
     CHANCE,
     OF_OWN,
@@ -45,7 +46,7 @@ def comparison_latex(comparison: Mapping[str, Any]) -> str:
 def _answers(comparison: Mapping[str, Any]) -> str:
     """Means and deviations: over seeds behind the ±, over held-out domains in brackets."""
     rows, own = compare_cells(comparison["methods"], comparison["cells"]), with_own_models(comparison["cells"])
-    brackets = "; in brackets: std over held-out domains" if len(comparison["held_out"]) > 1 else ""
+    brackets = "; in brackets: std over held-out domains" if repeats(comparison).domains.most > 1 else ""
     comments = [f"{unit().title}, {means(comparison)}{brackets}"]
     comments += _marks(any(row[key]["at_chance"] for row in rows for key in COLUMNS), bool(own))
     comments += [
@@ -67,10 +68,10 @@ def _by_domain(comparison: Mapping[str, Any], key: str) -> str:
     rows, own = compare_cells(comparison["methods"], cells), with_own_models(cells) if key == "fairness" else []
     if all(row[key]["mean"] is None for row in rows):
         return ""
-    several, seeds = len(domains) > 1, len(comparison["seeds"])
+    several, behind = len(domains) > 1, repeats(comparison)
     names = ["no domain held out" if name == "-" else name for name in domains]
     head = ["Method", *map(escaped_latex, names)]
-    head += ["Mean", *(["Std (seeds)"] if seeds > 1 else []), "Std (domains)"] if several else []
+    head += ["Mean", *(["Std (seeds)"] if behind.varied else []), "Std (domains)"] if several else []
     head += [f"Minus {escaped_latex(first)}"]
     lines = []
     for row in rows:
@@ -82,7 +83,7 @@ def _by_domain(comparison: Mapping[str, Any], key: str) -> str:
         ]
         if several:
             line.append(_number({**row[key], "std": None, "std_domains": None}, percent, mine))
-            line += [f"${percent(row[key]['std'])}$"] if seeds > 1 else []
+            line += [f"${percent(row[key]['std'])}$"] if behind.varied else []
             line.append(f"${percent(row[key]['std_domains'])}$")
         gain = paired_difference(row[key]).replace("±", r"\pm")
         lines.append([escaped_latex(row["method"]), *line, f"${gain}$" if gain else ""])
@@ -91,8 +92,8 @@ def _by_domain(comparison: Mapping[str, Any], key: str) -> str:
         if key == "fairness"
         else f"{key}: {unit().title}"
     )
-    over = f"mean +- std over {seeds} seeds" if seeds > 1 else "one seed"
-    margin = " +- 95 % (over seeds)" if seeds > 1 else ""
+    over = f"mean +- std over {behind.over_seeds}" if behind.seeds.most > 1 else behind.over_seeds
+    margin = " +- 95 % (over seeds)" if behind.paired else ""
     comments = [f"{of}, by held-out domain, {over}; last column: difference to {first}, paired{margin}"]
     comments += _marks(any(row[key]["at_chance"] for row in rows), bool(own))
     return _tabular(comments, head, lines)

@@ -12,6 +12,7 @@ from fairsilo.report.blocks import paragraph, section
 from fairsilo.report.texts import text
 
 Content = Mapping[str, Any]
+SHORT = 32  # characters of a run's name that stay on one line of a terminal
 
 
 def left_out(content: Content) -> list[Mapping[str, Any]]:
@@ -43,7 +44,8 @@ def left_out_tables(content: Content) -> list[Table]:
     """For a terminal; none where all runs count."""
     runs = left_out(content)
     table = Table(title="left out: in no number above", title_justify="left")
-    table.add_column("run", overflow="fold")
+    short = all(len(called(run)) <= SHORT for run in runs)
+    table.add_column("run", overflow="fold", no_wrap=short)  # paths beside it are long, and may be broken anywhere
     table.add_column("why; what helps", overflow="fold")
     for run in runs:
         table.add_row(escape(called(run)), escape(why_and_cure(run)))

@@ -44,14 +44,14 @@ from fairsilo.report.tables import squared
 from fairsilo.report.texts import duration, plain, text
 from fairsilo.report.units import in_its_unit, unit
 from fairsilo.report.whole import Whole, caution, way_back, whole_above
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.folder import BASELINE, RunFolder, resuming
 from fairsilo.runs.pictures import Examples, Sheet, read_examples, read_sheet
 
 
 def write_report(folder: Path, whole: Whole | None = None) -> Path:
     """Write `report.html` into the run folder; a run of a comparison says so, which is looked for where not given."""
     run = read_run(folder)
-    beside = folder / "baseline"
+    beside = folder / BASELINE
     baseline = read_run(beside, like=run) if beside.is_dir() and _holds_run(beside) else None
     raw = (folder / "config.yaml").read_text(encoding="utf-8") if (folder / "config.yaml").exists() else ""
     whole = whole or whole_above(folder)
@@ -74,7 +74,7 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
     rows = [row for row in run_folder.rows("metrics") if usable_row(row)]
     rules = (like.config if like else config).get("evaluate") or {}
     reported = info.get("metric") or {}
-    higher, ddof = bool(reported.get("higher_is_better", True)), int(rules.get("ddof", 0))
+    higher, ddof = reported.get("higher_is_better"), int(rules.get("ddof", 0))
     metric, share_of = str(reported.get("name") or rules.get("metric", "accuracy")), reported.get("share")
     summary = summarise(
         rows,
@@ -86,7 +86,9 @@ def read_run(folder: Path, like: Run | None = None) -> Run:
         share=share_of,
         counts=Roster.from_dict(info["roster"]).tested if "roster" in info else None,
     )
-    grouped = by_group(run_folder.rows("groups"), summary["rounds"], ddof, higher, metric, share_of is not False)
+    grouped = by_group(
+        run_folder.rows("groups"), summary["rounds"], ddof, higher is not False, metric, share_of is not False
+    )
     summary |= {"groups": grouped} if grouped else {}
     named = info.get("method") or (like.config.get("baseline") if like else config.get("method"))
     return Run(str(named or "unknown method"), info, config, rows, run_folder.rows("rounds"), summary)
@@ -96,9 +98,9 @@ def read_results(folder: Path) -> list[tuple[str, dict[str, Any]]]:
     """Method and summary of a run and, where there is one, of its baseline."""
     if not _holds_run(folder):
         raise FairsiloError(f"{folder} is no run folder: it holds neither results nor a configuration")
-    places = [place for place in (folder, folder / "baseline") if (place / "summary.json").exists()]
+    places = [place for place in (folder, folder / BASELINE) if (place / "summary.json").exists()]
     if not places:
-        raise FairsiloError(f"{folder} has no results yet; `fairsilo resume {folder}` goes on with it")
+        raise FairsiloError(f"{folder} has no results yet; `{resuming(folder)}` goes on with it")
     run_folders = [RunFolder(place) for place in places]
     return [
         (str(run_folder.read_json("run.json")["method"]), run_folder.read_json("summary.json"))

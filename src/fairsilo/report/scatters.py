@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from fairsilo.report.axes import (
@@ -24,7 +23,7 @@ from fairsilo.report.axes import (
 )
 from fairsilo.report.downloads import Chart, numbers_as_csv
 from fairsilo.report.series import Series, marker
-from fairsilo.report.texts import plain, text
+from fairsilo.report.texts import plain, text, usable
 
 
 def scatter_chart(
@@ -41,18 +40,19 @@ def scatter_chart(
 ) -> Chart:
     """Points without lines; `log` is about the x axis. Axes are at least so long that a hair is no mile (`least`).
 
-    `reach` has by name how far a point may be off, across and up: a thin cross, of coloured points only.
+    `reach` has by name how far a point may be off, across and up: a thin cross, of coloured points only. What is not
+    finite is left out.
     `hollow` is what nobody tested, as in a forest plot.
     """
-    found = [(x, y) for one in series for x, y in one.points if y is not None and math.isfinite(y)]
+    found = [point for one in series for point in _usable(one)]
     if not found:
         return nothing(title)
     count, reach = len(found), reach or {}
-    crossed = {one.name: reach[one.name] for one in series if one.colour and one.name in reach}
+    coloured = [one.name for one in series if one.colour and one.name in reach]
+    crossed = {name: (_or_nothing(reach[name][0]), _or_nothing(reach[name][1])) for name in coloured}
     for one in series:
         across, up = crossed.get(one.name, (0.0, 0.0))
-        found += [(x + way * across, y + way * up) for x, y in one.points if y is not None for way in (-1, 1)]
-    found = [(x, y) for x, y in found if math.isfinite(y)]
+        found += [(x + way * across, y + way * up) for x, y in _usable(one) for way in (-1, 1)]
     ticks = decades(min(x for x, _ in found), max(x for x, _ in found)) if log else None
     ticks = ticks or nice_ticks(*_ends([x for x, _ in found], least))
     x_scale = Scale(ticks[0], ticks[-1], LEFT + 6, WIDTH - RIGHT - 6, log)
@@ -62,7 +62,7 @@ def scatter_chart(
         body += f'<path class="grid zero" d="M{x_scale(0):.1f} {TOP:g}V{HEIGHT - BOTTOM:g}"/>'
     body += f'<text class="label" x="4" y="14">{text(y_label)}</text>'
     for one in series:
-        points = [(x, y) for x, y in one.points if y is not None and math.isfinite(y)]
+        points = _usable(one)
         said = [f"<title>{text(f'{one.name}: {x:.4g}, {form(y)}')}</title>" for x, y in points]
         marks = [marker(one.colour, x_scale(x), y_scale(y), hollow) for x, y in points]
         drawn = [f"<g>{words}{mark}</g>" for words, mark in zip(said, marks, strict=True)]
@@ -73,6 +73,14 @@ def scatter_chart(
     margins = {one.name: reach.get(one.name, (None, None)) if reach else () for one in series}
     rows = ([one.name, x, y, *margins[one.name]] for one in series for x, y in one.points)
     return frame(HEIGHT, title, f"{count} points", body, numbers_as_csv(columns, rows))
+
+
+def _usable(one: Series) -> list[tuple[float, float]]:
+    return [(x, y) for x, y in one.points if usable(x) and usable(y)]
+
+
+def _or_nothing(margin: float) -> float:
+    return margin if usable(margin) else 0.0
 
 
 def _cross(x: float, y: float, across: float, up: float, x_scale: Scale, y_scale: Scale) -> str:

@@ -30,6 +30,7 @@ from fairsilo.analysis.metrics import (
 from fairsilo.analysis.paired import compare_cells
 from fairsilo.analysis.privacy import words
 from fairsilo.report.left_out import left_out, left_out_tables
+from fairsilo.report.repeats import repeats
 from fairsilo.report.spreadsheet import csv_text
 from fairsilo.report.texts import size
 from fairsilo.report.units import in_its_unit, shown_in, unit
@@ -184,8 +185,8 @@ def _adapted(silo: Mapping[str, Any]) -> str:
 def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
     """As papers have it: methods x held-out domains with their mean and deviation, one table per headline."""
     tables, rows = [], compare_cells(comparison["methods"], comparison["cells"])
-    own, seeds = with_own_models(comparison["cells"]), len(comparison["seeds"])
-    over_seeds = f"mean over {seeds} seeds" if seeds > 1 else "one seed"
+    own, behind = with_own_models(comparison["cells"]), repeats(comparison)
+    over_seeds = f"mean over {behind.over_seeds}" if behind.seeds.most > 1 else behind.over_seeds
     for key in HEADLINES if len(comparison["held_out"]) > 1 else ():
         spread = f"std over silos in {unit().points}, lower is more even (mean)"
         shown = spread if key == "fairness" else unit().title
@@ -213,9 +214,11 @@ def held_out_tables(comparison: Mapping[str, Any]) -> list[Table]:
 
 def means(comparison: Mapping[str, Any]) -> str:
     """What a mean and the ± behind it are over, in words."""
-    domains, seeds = len(comparison["held_out"]), len(comparison["seeds"])
-    over = f" over {domains} held-out domains" if domains > 1 else ""
-    return f"mean{over} ± std over {seeds} seeds" if seeds > 1 else f"mean{over}, one seed" if over else "one run"
+    behind = repeats(comparison)
+    over = f" over {behind.domains.words('held-out domain')}" if behind.domains.most > 1 else ""
+    if behind.varied:
+        return f"mean{over} ± std over {behind.over_seeds}"
+    return f"mean{over}, {behind.over_seeds}" if over else "one run"
 
 
 @in_its_unit(of_comparison)
@@ -287,7 +290,7 @@ def with_spread(found: Mapping[str, Any], written: Callable[[float | None], str]
 def _minus_the_first(comparison: Mapping[str, Any]) -> str:
     """What differences are called at the head of a column; nothing where there are none."""
     first, *others = comparison["methods"]
-    return f"minus {escape(first)}" + "\n± 95 %" * (len(comparison["seeds"]) > 1) if others else ""
+    return f"minus {escape(first)}" + "\n± 95 %" * repeats(comparison).paired if others else ""
 
 
 def _above(shown: str, *below: str) -> str:
@@ -431,7 +434,7 @@ def _answers(one: Kept) -> str:
     """Of a run in a line; the sign of chance alone stands behind each that is no better, as there is little room."""
     if not one.numbers:
         return "-"
-    with shown_in(one.metric, one.share):
+    with shown_in(one.metric, one.share, one.higher):
         shown = {key: beside_mean(percent(one.numbers[key]), key, one.numbers[AT_HOME]) for key in HEADLINES}
     return " / ".join(f"{words} {SIGN}" if one.at_chance.get(key) else words for key, words in shown.items())
 

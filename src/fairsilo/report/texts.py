@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
+from typing import TypeGuard
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
@@ -14,7 +15,7 @@ def text(value: object) -> str:
     return html.escape(_CONTROL.sub("�", str(value)))
 
 
-def usable(value: float | None) -> bool:
+def usable(value: float | None) -> TypeGuard[float]:
     return value is not None and math.isfinite(value)
 
 

@@ -32,7 +32,7 @@ from fairsilo.report.lines import line_chart
 from fairsilo.report.scatters import scatter_chart
 from fairsilo.report.series import COLOURS, Series, legend
 from fairsilo.report.texts import text
-from fairsilo.report.units import in_its_unit, unit
+from fairsilo.report.units import as_summarised, in_its_unit, unit
 from fairsilo.runs.folder import RunFolder
 from fairsilo.tuning.alike import Alike, differences, looked
 from fairsilo.tuning.search import CHOSEN, RESULT
@@ -53,7 +53,8 @@ def write_tuning(folder: Path) -> Path:
 
 
 def _summary_of(content: Content) -> Row:
-    return {"metric": content["settings"]["evaluate"]["metric"]}
+    """Searches of older versions keep no more than the metric's name."""
+    return as_summarised(content.get("metric") or {"name": content["settings"]["evaluate"]["metric"]})
 
 
 @in_its_unit(_summary_of)

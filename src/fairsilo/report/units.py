@@ -7,13 +7,13 @@ function to function.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from fairsilo.tasks.metrics import METRICS
+from fairsilo.tasks.metrics import kept
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,8 +61,6 @@ class Unit:
 
 
 PERCENT = Unit()
-_NUMBERS = {one.name for metrics in METRICS.values() for one in metrics if not one.share}
-_LOWER = {one.name for metrics in METRICS.values() for one in metrics if not one.higher_is_better}
 _unit: ContextVar[Unit] = ContextVar("unit", default=PERCENT)
 
 
@@ -71,20 +69,29 @@ def unit() -> Unit:
 
 
 @contextmanager
-def shown_in(metric: str, share: bool | None = None) -> Iterator[None]:
+def shown_in(metric: str, share: bool | None = None, higher: bool | None = None) -> Iterator[None]:
     """Inside the block results are written in the unit of this metric.
 
-    `share` says whether it is one (`Metric.share`); None, as in run folders of older versions: what its name tells.
+    `share` says whether it is one (`Metric.share`), `higher` whether more of it is better; None, as in run folders of
+    older versions: what its name tells.
     """
-    if share is None:
-        share = metric not in _NUMBERS
-    name = metric.replace("-", " ")
-    shown = PERCENT if share else Unit(1.0, "", name, name)
-    token = _unit.set(replace(shown, metric=name, higher=metric not in _LOWER))
+    one, name = kept(metric, share, higher), metric.replace("-", " ")
+    shown = PERCENT if one.share else Unit(1.0, "", name, name)
+    token = _unit.set(replace(shown, metric=name, higher=one.higher_is_better))
     try:
         yield
     finally:
         _unit.reset(token)
+
+
+def shown_as(summary: Mapping[str, Any]) -> AbstractContextManager[None]:
+    """The same for the metric that a summary has."""
+    return shown_in(str(summary.get("metric", "")), summary.get("share"), summary.get("higher_is_better"))
+
+
+def as_summarised(metric: Mapping[str, Any]) -> dict[str, Any]:
+    """A metric that a search or an advice keeps (`Metric.as_dict`), under the names that it has in a summary."""
+    return {"metric": metric["name"], **{key: metric.get(key) for key in ("share", "higher_is_better")}}
 
 
 def in_its_unit(summary_of: Callable[..., Mapping[str, Any]]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -93,8 +100,7 @@ def in_its_unit(summary_of: Callable[..., Mapping[str, Any]]) -> Callable[[Calla
     def decorated(write: Callable[P, R]) -> Callable[P, R]:
         @wraps(write)
         def written(*args: P.args, **given: P.kwargs) -> R:
-            summary = summary_of(*args, **given)
-            with shown_in(str(summary.get("metric", "")), summary.get("share")):
+            with shown_as(summary_of(*args, **given)):
                 return write(*args, **given)
 
         return written

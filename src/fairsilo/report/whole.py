@@ -40,8 +40,9 @@ class Whole:
 
 
 def whole_of(folder: Path, content: Mapping[str, Any], page: bool) -> Whole:
-    """A comparison from what `comparison.json` holds."""
-    methods, seeds = (tuple(map(str, content[key])) for key in ("methods", "seeds"))
+    """A comparison from what `comparison.json` holds, with all that was asked for, whichever of its runs count."""
+    asked = content.get("asked") or content
+    methods, seeds = tuple(map(str, content["methods"])), tuple(map(str, asked["seeds"]))
     runs = len(content["cells"]) + len(left_out(content))
     return Whole(folder, methods, seeds, runs, page)
 

@@ -16,14 +16,13 @@ from fairsilo.reproduction.measures import MEASURES, Record
 from fairsilo.reproduction.standing import runs_of
 from fairsilo.reproduction.tables import Table, read_table
 from fairsilo.runs.comparison import Grid
-from fairsilo.runs.counting import AGAIN, RESULTS, is_comparison
-from fairsilo.runs.folder import RunFolder
-from fairsilo.tasks.metrics import METRICS
+from fairsilo.runs.counting import AGAIN, is_comparison
+from fairsilo.runs.folder import RESULTS, RunFolder
+from fairsilo.tasks.metrics import kept
 
 ANSWERS = ("unseen", "personal", "worst", "deviation")  # generalise, personalise, fair: measured on test samples
 JUDGED = ANSWERS[:3]  # a small deviation is no merit by itself, as it is small where all are bad
 CHOSEN_BY = ("validation", "validation-personal", "validation-worst")  # what a choice may look at
-_OTHERS = {one.name for some in METRICS.values() for one in some if not (one.share and one.higher_is_better)}
 
 
 @dataclass(frozen=True)
@@ -182,8 +181,11 @@ def _by_block(sources: Sequence[Source]) -> dict[tuple[Block, str], Record]:
                 f"{sources[0].name} and {source.name} have different methods; give sources with the same ones"
             )
         for one in source.records:
-            if one.get("metric") in _OTHERS:
-                raise FairsiloError(f"{source.name} is measured by {one['metric']}; only shares are compared here")
+            metric = kept(str(one.get("metric", "")), one.get("share"), one.get("higher_is_better"))
+            if not (metric.share and metric.higher_is_better):  # else the most errors would come first
+                raise FairsiloError(
+                    f"{source.name} is measured by {metric.name}; only shares of which more is better are compared here"
+                )
             place = Block(source.name, one["held_out"], one["seed"]), one["method"]
             if place in records:
                 raise FairsiloError(f"{place[1]} is there twice: {place[0]}; give every source once")

@@ -94,6 +94,8 @@ def record_of(
         "commit": commit(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "metric": summary["metric"],
+        "share": summary.get("share"),
+        "higher_is_better": summary.get("higher_is_better"),
         "about": summary["about"],
         "rounds": summary["rounds"],
         "generalisation": summary["generalisation"]["mean"],

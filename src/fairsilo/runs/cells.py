@@ -16,7 +16,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fairsilo.analysis.metrics import headline
 from fairsilo.config import DataSettings, EngineSettings, Experiment
 from fairsilo.data.dataset import Dataset
 from fairsilo.data.federation import Federation
@@ -24,7 +23,7 @@ from fairsilo.engine.events import Callback, Event, Guarded, guarded
 from fairsilo.engine.features import Shelf
 from fairsilo.engine.lanes import LANES
 from fairsilo.errors import FairsiloError
-from fairsilo.runs.counting import check_rows
+from fairsilo.runs.counting import check_finished
 from fairsilo.runs.engines import engines
 from fairsilo.runs.folder import status_of
 from fairsilo.runs.lock import locked
@@ -89,16 +88,10 @@ def check_cell(cell: Cell) -> None:
 
 def _read_what_is_needed(cell: Cell) -> None:
     """Of a finished run its results, of another one what it goes on from."""
-    run_folder = SavedRun(cell.folder)
-    if not cell.finished:
-        run_folder.check_checkpoint()
-        return
-    summary = run_folder.read_json("summary.json")
-    try:
-        headline(summary)
-    except (AttributeError, KeyError, TypeError) as problem:
-        raise FairsiloError(f"{cell.folder / 'summary.json'} is damaged: it holds no results of a run") from problem
-    check_rows(cell.folder)
+    if cell.finished:
+        check_finished(cell.folder)
+    else:
+        SavedRun(cell.folder).check_checkpoint()
 
 
 def one_by_one(

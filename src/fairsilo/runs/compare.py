@@ -20,7 +20,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.runs.cells import Cell, check_cell, check_cluster, on_cluster, one_by_one, side_by_side
 from fairsilo.runs.comparison import OWN, Grid, Tuned, method_in, row_of
 from fairsilo.runs.effects import refuse_idle
-from fairsilo.runs.folder import PLAN, RunFolder, slug
+from fairsilo.runs.folder import PLAN, RESULTS, RunFolder, slug
 from fairsilo.runs.setup import (
     Objects,
     check_data,
@@ -117,7 +117,7 @@ def compare(
         for cell, run in zip(cells, plan, strict=True)
     ]
     comparison = dataclasses.replace(comparison, cells=tuple(found))
-    RunFolder(folder).write_json("comparison.json", comparison.as_dict())
+    RunFolder(folder).write_json(RESULTS, comparison.as_dict())
     return comparison
 
 

@@ -117,8 +117,7 @@ class FinishedRun:
 
     def kept(self, silo: str, which: str) -> str:
         """Which of a silo's models there is: without validation data there is no best, and the last is taken."""
-        if which not in ("best", "last"):
-            raise FairsiloError(f"which is {which!r}; it must be best or last")
+        _check(which)
         for one in dict.fromkeys((which, "last")):
             if self.run_folder.model_path(("personal", one, silo)).exists():
                 return one
@@ -131,6 +130,7 @@ class FinishedRun:
 
     def _holding(self, data: SiloData, silo: str | None, which: str) -> Silo:
         """A silo with these data that holds the global model, or that silo's own one."""
+        _check(which)
         server = self.server
         message = open_evaluation(server, [silo] if silo else (), () if silo else [data.name])
         request = Request("evaluate", server.round, message[silo or data.name])
@@ -163,3 +163,8 @@ class FinishedRun:
         twin.plan = dataclasses.replace(self.plan, device="cpu", arithmetic=EXACT)
         twin.model = twin.plan.flat()
         return twin
+
+
+def _check(which: str) -> None:
+    if which not in ("best", "last"):
+        raise FairsiloError(f"which is {which!r}; it must be best or last")

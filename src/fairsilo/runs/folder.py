@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -31,6 +32,7 @@ from fairsilo.errors import FairsiloError
 
 NOW = "now.json"
 PLAN = "planned.json"  # of a comparison: all of its runs
+RESULTS = "comparison.json"  # of a comparison: written when all runs are finished
 BASELINE = "baseline"  # the folder of the method that is trained beside another, inside the other's
 
 
@@ -51,13 +53,16 @@ class RunFolder:
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         path = self.folder / f"{name}.jsonl"
-        found = []
+        rows: list[dict[str, Any]] = []
         for line in self._text(path).splitlines() if path.exists() else ():
             try:
-                found.append(json.loads(line))
+                row = json.loads(line)
             except json.JSONDecodeError:
                 break  # the kill came in the middle of this line
-        return found
+            if not isinstance(row, dict):  # which no kill leaves
+                raise FairsiloError(f"{path} is damaged: its line {len(rows) + 1} is no row")
+            rows.append(row)
+        return rows
 
     def cut(self, name: str, last_round: int) -> list[dict[str, Any]]:
         """Drop the rows of rounds that the checkpoint does not hold; returns the rest."""
@@ -110,6 +115,16 @@ class RunFolder:
 
 def status_of(folder: Path) -> dict[str, Any]:
     return RunFolder(folder).read_json("run.json") if (folder / "run.json").exists() else {}
+
+
+def resuming(folder: Path) -> str:
+    """The command that goes on with a run, to be copied; what was begun with Python objects goes on in Python alone."""
+    given: Iterable[str] = ()
+    with suppress(FairsiloError, OSError):  # a sentence that says how to go on is about something else
+        given = status_of(folder).get("objects") or ()
+    if given:
+        return f"fairsilo.resume({', '.join([repr(str(folder)), *(f'{kind}=...' for kind in given)])})"
+    return shlex.join(["fairsilo", "resume", str(folder)])
 
 
 def finished(folder: Path) -> bool:

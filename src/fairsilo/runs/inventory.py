@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from fairsilo.analysis.metrics import at_chance, headline
 from fairsilo.config import read_yaml
 from fairsilo.core.disk import numbered, numbers
 from fairsilo.errors import FairsiloError
-from fairsilo.runs.folder import BASELINE, PLAN, RunFolder, finished, status_of
+from fairsilo.runs.folder import BASELINE, PLAN, RESULTS, RunFolder, finished, status_of
 from fairsilo.runs.lock import in_use, locked
 
 FINISHED, RUNNING, INTERRUPTED, STOPPED = "finished", "running", "interrupted", "stopped"
@@ -44,6 +44,7 @@ class Kept:
         changed: When its rows were last written, in seconds since 1970.
         why: What is damaged, as a sentence; else empty.
         at_chance: Which of the three answers are no better than guessing.
+        higher: Whether more of the metric is better; None where the folder does not say.
     """
 
     folder: Path
@@ -59,6 +60,7 @@ class Kept:
     changed: float
     why: str = ""
     at_chance: Mapping[str, bool] = field(default_factory=dict)
+    higher: bool | None = None
 
     def as_dict(self) -> dict[str, Any]:
         return {**vars(self), "folder": str(self.folder), "rounds": list(self.rounds)}
@@ -98,7 +100,7 @@ def folders_under(root: Path) -> Iterator[tuple[Path, bool]]:
     closed: list[OSError] = []
     for place, inside, files in os.walk(root, onerror=closed.append):
         inside[:] = sorted(name for name in inside if not name.startswith("."))
-        if PLAN in files or "comparison.json" in files:
+        if PLAN in files or RESULTS in files:
             yield Path(place), False
         if len(set(MARKS) & set(files)) > 1:
             inside.clear()
@@ -137,6 +139,7 @@ def kept(folder: Path, *, running: bool | None = None, sized: bool = True) -> Ke
         sum(_size(path) for path in folder.rglob("*")) if sized else 0,
         (rows if rows.exists() else folder / "run.json").stat().st_mtime,
         at_chance=at_chance(results) if results else {},
+        higher=(results or {}).get("higher_is_better"),
     )
 
 
@@ -175,6 +178,20 @@ def kept_or_damaged(folder: Path, *, running: bool | None = None, sized: bool = 
 def why_damaged(folder: Path, problem: Exception) -> str:
     """What keeps a run from being read, as one line."""
     return " ".join(_why(folder, problem).split())
+
+
+@contextmanager
+def damage_told(folder: Path) -> Iterator[None]:
+    """What fails on a folder's files, which may hold anything, is told as bad input.
+
+    That a file cannot be read or written is told already, and need not be damage: the disk may be full.
+    """
+    try:
+        yield
+    except (FairsiloError, OSError):
+        raise
+    except Exception as problem:
+        raise FairsiloError(why_damaged(folder, problem)) from problem
 
 
 def _why(folder: Path, problem: Exception) -> str:
@@ -248,9 +265,13 @@ def _beside(folder: Path) -> Path:
 
 def comparison_of(folder: Path) -> Path | None:
     """The folder of the comparison that a run is part of; None where it is part of none."""
-    names = (PLAN, "comparison.json")
-    places = (*folder.parents, *folder.resolve().parents)  # in the words of the caller where these lead there
-    return next((place for place in places if any((place / name).exists() for name in names)), None)
+    names = (PLAN, RESULTS)
+    return next((place for place in above(folder) if any((place / name).exists() for name in names)), None)
+
+
+def above(folder: Path) -> tuple[Path, ...]:
+    """The folders that a run lies in, from the inside out: in the words of the caller where these lead there."""
+    return (*folder.parents, *folder.resolve().parents)
 
 
 def _needless(folder: Path, checkpoints: bool, local: bool) -> Iterator[Path]:

@@ -3,6 +3,7 @@ no run is refused at once."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from fairsilo.config import Experiment
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.pieces import references
 from fairsilo.models import described
-from fairsilo.runs.folder import RunFolder
+from fairsilo.runs.folder import RunFolder, resuming, status_of
 
 
 def read_experiment(folder: Path, trust: bool = False) -> Experiment:
@@ -39,6 +40,16 @@ def refuse_code(folder: Path, code: list[str], trust: bool) -> None:
         )
 
 
+def refuse_objects(folder: Path, given: Container[str] = ()) -> None:
+    """Raise FairsiloError where a run goes on with Python objects alone, and they are not all given."""
+    for kind in status_of(folder).get("objects", ()):
+        if kind not in given:
+            raise FairsiloError(
+                f"{folder} was begun from Python with a {kind} of its own; resume it there: "
+                f"fairsilo.resume(folder, {kind}=...)"
+            )
+
+
 def read_finished(folder: Path, trust: bool = False) -> tuple[Experiment, dict[str, Any]]:
     """The configuration of a finished run, and what its run.json says.
 
@@ -49,8 +60,8 @@ def read_finished(folder: Path, trust: bool = False) -> tuple[Experiment, dict[s
     if facts.get("status") == "stopped":
         raise FairsiloError(
             f"{folder} stopped before its end ({facts.get('message') or 'run.json does not say why'}); "
-            f"when the cause is gone, `fairsilo resume {folder}` goes on with it"
+            f"when the cause is gone, `{resuming(folder)}` goes on with it"
         )
     if facts.get("status") != "finished":
-        raise FairsiloError(f"{folder} is not finished; `fairsilo resume {folder}` goes on with it")
+        raise FairsiloError(f"{folder} is not finished; `{resuming(folder)}` goes on with it")
     return experiment, facts

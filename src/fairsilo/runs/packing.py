@@ -14,12 +14,12 @@ from typing import Any
 
 from fairsilo.errors import FairsiloError, told_of
 from fairsilo.runs.counting import is_comparison
-from fairsilo.runs.folder import BASELINE, PLAN, RunFolder
+from fairsilo.runs.folder import BASELINE, PLAN, RESULTS, RunFolder
 from fairsilo.runs.inventory import runs_under
 from fairsilo.runs.lock import in_use
 
 RUN = ("config.yaml", "run.json", "metrics.jsonl", "groups.jsonl", "rounds.jsonl", "summary.json")
-COMPARISON = (PLAN, "comparison.json", "comparison.csv", "comparison.tex", "comparison.html")
+COMPARISON = (PLAN, RESULTS, "comparison.csv", "comparison.tex", "comparison.html")
 HEAVY = ("checkpoint", "local", "features")  # what nobody needs elsewhere
 LARGEST = 20_000_000_000  # bytes that are unpacked
 FROM = ".packed"  # in an unpacked folder: which file it came from

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import shlex
 import shutil
 import time
 import uuid
@@ -41,9 +40,9 @@ from fairsilo.models.described import start_of
 from fairsilo.runs.effects import refuse_idle
 from fairsilo.runs.engines import EngineMaker, engines
 from fairsilo.runs.examples import write_examples
-from fairsilo.runs.folder import BASELINE, finished, slug, status_of
+from fairsilo.runs.folder import BASELINE, finished, resuming, slug, status_of
 from fairsilo.runs.lock import LOCK, OWNER, locked
-from fairsilo.runs.opened import read_experiment
+from fairsilo.runs.opened import read_experiment, refuse_objects
 from fairsilo.runs.saved import SavedRun
 from fairsilo.runs.seen import write_seen
 from fairsilo.runs.setup import (
@@ -142,13 +141,7 @@ def resume(
     """
     experiment, told = read_experiment(folder, trust), guarded(listener)
     with locked(folder):
-        kinds = objects.kinds(experiment.method)
-        for kind in status_of(folder).get("objects", ()):
-            if kind not in kinds:
-                raise FairsiloError(
-                    f"{folder} was begun from Python with a {kind} of its own; resume it there: "
-                    f"fairsilo.resume(folder, {kind}=...)"
-                )
+        refuse_objects(folder, objects.kinds(experiment.method))
         federation = objects.federation or federation_of(experiment)
         return _run_both(experiment, federation, folder, told, objects, page)
 
@@ -174,7 +167,7 @@ def _run_both(
             page(folder)
             raise
         except (KeyboardInterrupt, OSError) as problem:
-            problem.add_note(f"`fairsilo resume {shlex.quote(str(folder))}` goes on from the last complete round")
+            problem.add_note(f"`{resuming(folder)}` goes on from the last complete round")
             raise
     return result
 
@@ -304,7 +297,7 @@ def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guar
         "about": method.results,
         "data": roster.name,
         "roster": roster.as_dict(),
-        "metric": {key: getattr(reported, key) for key in ("name", "higher_is_better", "share")},
+        "metric": reported.as_dict(),
         "fingerprint": fingerprint(plan, roster),
         "engine": course.chosen,
         "features": course.features,
@@ -410,7 +403,7 @@ def _refuse_used(folder: Path) -> None:
     if (folder / "config.yaml").exists():
         if finished(folder):
             raise FairsiloError(f"{folder} already holds a finished run; name another folder")
-        raise FairsiloError(f"{folder} already holds a run; `fairsilo resume {folder}` goes on with it")
+        raise FairsiloError(f"{folder} already holds a run; `{resuming(folder)}` goes on with it")
     if folder.is_dir() and any(path.name not in (LOCK, OWNER) for path in folder.iterdir()):
         raise FairsiloError(f"{folder} is not empty; a run needs a folder of its own")
 

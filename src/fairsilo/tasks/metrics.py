@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fairsilo.core.task import Metric
 
 CLASSIFY = (
@@ -31,3 +33,13 @@ REGRESS = (
     Metric("r2", "share of the variance of the targets that is explained; below 0: worse than their mean", share=False),
 )
 METRICS = {"classify": CLASSIFY, "segment": SEGMENT, "next-character": NEXT_CHARACTER, "regress": REGRESS}  # by task
+
+
+def kept(name: str, share: bool | None = None, higher: bool | None = None) -> Metric:
+    """A metric as a folder says it is; what it does not say, as in those of older versions, is taken by the name."""
+    known = next((one for some in METRICS.values() for one in some if one.name == name), Metric(name, ""))
+    return replace(
+        known,
+        share=known.share if share is None else share,
+        higher_is_better=known.higher_is_better if higher is None else higher,
+    )

@@ -17,6 +17,7 @@ import yaml
 from fairsilo import config
 from fairsilo.analysis.chance import GUESSED
 from fairsilo.config import Experiment
+from fairsilo.core.task import Metric
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.events import Callback, Event, Guarded, guarded, silent
@@ -81,6 +82,7 @@ class Tuning:
             nobody knows what guessing reaches.
         counted: Held-out domain -> trials that every method had; those that only some had do not count.
         settings: Of the runs: what every trial had in common, by group.
+        metric: Of the scores: name, share, higher_is_better.
 
     Example:
         `tuning.tuned["photo"]["fedprox"]` is the row that `compare` takes for FedProx where `photo` is held out.
@@ -91,6 +93,7 @@ class Tuning:
     found: Mapping[str, Mapping[str, Any]]
     counted: Mapping[str, int]
     settings: Mapping[str, Any]
+    metric: Mapping[str, Any]
 
     @property
     def tuned(self) -> Tuned:
@@ -146,7 +149,7 @@ def tune(
             found[search.domain], counted[search.domain] = search.run(names, left)
         here = search.here
         settings = config.as_dict(dataclasses.replace(here, data=dataclasses.replace(here.data, held_out=None)))
-        tuning = Tuning(folder, tuple(names), found, counted, settings)
+        tuning = Tuning(folder, tuple(names), found, counted, settings, search.metric(names[0]).as_dict())
         RunFolder(folder).write_json(RESULT, tuning.as_dict())
         RunFolder(folder).write_text(CHOSEN, chosen_text(tuning, base))
     return tuning
@@ -223,6 +226,10 @@ class _Search:
         rule = self.here.evaluate.selection
         metric = plan.task.reported
         return Judge(plan.method.results, rule, metric.higher_is_better, self.options.by, metric.name)
+
+    def metric(self, name: str) -> Metric:
+        """What the trials of a method are scored by."""
+        return self._plan(checked_row(self.here, name, self.federation, self.objects)).task.reported
 
     def _plan(self, row: Experiment) -> Blueprint:
         return plan_of(resolved(row, self.federation.roster), self.federation.roster, self.objects)

@@ -133,6 +133,8 @@ def attempt(
     except FairsiloError as problem:  # such as a model that is no longer finite, or values that do not go together
         why = str(problem)
     score = None if why else scored()
+    if score is None and not why:
+        why = "it has no finite validation result"
     guessed = None if score is None else job.judge.at_chance(RunFolder(job.folder).rows("metrics"))
     for name in LARGE:
         shutil.rmtree(job.folder / name, ignore_errors=True)

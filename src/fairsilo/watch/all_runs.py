@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from fairsilo.analysis.chance import GUESSED
-from fairsilo.report.blocks import cells, heads, paragraph, scrolled, section, table
+from fairsilo.report.blocks import cells, heads, listed, paragraph, scrolled, section, table
+from fairsilo.report.comparison_page import counted
 from fairsilo.report.tables import age
 from fairsilo.report.texts import text
-from fairsilo.runs.inventory import Kept
+from fairsilo.runs.inventory import FINISHED, Kept
+from fairsilo.runs.tryouts import GIVEN_UP, Tryouts
 from fairsilo.watch.comparison import comparison_row
 from fairsilo.watch.pieces import STATES, Folders, address, answers, broken, guessing, quoted, tag, top, whole
 from fairsilo.watch.places import Places, began, innermost
-from fairsilo.watch.tryouts import Tryouts
 
 ANSWERS = ("generalises", "personalises", "spread")  # as HEADLINES are called where there is little room
 HANDFUL = 5  # runs of a comparison that are shown without being asked for
@@ -35,8 +37,8 @@ def overview(places: Places, runs: Folders, comparisons: Folders) -> str:
         body += section("comparisons", "Comparisons", table(names, rows))
     if found:
         spread = paragraph("Spread: standard deviation over silos, in brackets the mean that it is around.")
-        listed = _listed(places, {*asked_for, *places.tryouts}, dict(found))
-        body += section("runs", "Runs", spread, guessing([one for _, one in found]), listed)
+        drawn = _listed(places, {*asked_for, *places.tryouts}, dict(found))
+        body += section("runs", "Runs", spread, guessing([one for _, one in found]), drawn)
     else:
         body += section(
             "runs", "Runs", paragraph("There is no run in this folder yet; this page shows it when it begins.")
@@ -87,17 +89,35 @@ def _folded(places: Places, name: str, found: Mapping[str, Kept], now: float) ->
 
 def _compared(runs: Sequence[Kept]) -> str:
     methods = len({one.method for one in runs if one.method})
-    return f"{_counted(len(runs), 'run')} of {_counted(methods, 'method')}"
-
-
-def _counted(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+    return f"{counted(len(runs), 'run')} of {counted(methods, 'method')}"
 
 
 def _tried(name: str, tryouts: Tryouts, runs: Sequence[Kept]) -> str:
     """How far a command is, and where to read what came out."""
     link = f'<a href="{text(address("files", f"{name}/{tryouts.page}"))}">{tryouts.found}</a>'
-    return text(tryouts.so_far(runs)) + (f"<small>{link}</small>" if tryouts.has_page else "")
+    return text(_so_far(tryouts, runs)) + (f"<small>{link}</small>" if tryouts.has_page else "")
+
+
+def _so_far(tryouts: Tryouts, runs: Sequence[Kept]) -> str:
+    """How many runs there are, and how far the command is."""
+    over = tryouts.has_page and not tryouts.under_way(runs)
+    of = "" if over or tryouts.planned < len(runs) else f" of {tryouts.planned}"
+    many = f"{len(runs)}{of} {tryouts.called}{'' if len(runs) == 1 and not of else 's'} of {tryouts.command}"
+    return many if over else f"{many} so far: {_in_turn(tryouts, runs) if tryouts.turn else _ended(runs)}"
+
+
+def _in_turn(tryouts: Tryouts, runs: Sequence[Kept]) -> str:
+    """Every turn has a seed of its own, the next higher one."""
+    seeds = {one.seed for one in runs if isinstance(one.seed, int)}
+    last = max(seeds, default=0)
+    done = sum(one.state == FINISHED for one in runs if one.seed == last)
+    return f"turn {len(seeds)}, {done} of {tryouts.turn} finished"
+
+
+def _ended(runs: Sequence[Kept]) -> str:
+    """By the folders of the methods: what a method is called does not tell its settings."""
+    ended = Counter(one.folder.parent.name for one in runs if one.state in (FINISHED, GIVEN_UP))
+    return f"{listed(f'{ended[name]} of {name}' for name in sorted(ended)) or 'none'} ended"
 
 
 def _run_row(name: str, called: str, one: Kept, now: float) -> str:

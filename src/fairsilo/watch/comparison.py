@@ -13,7 +13,7 @@ from fairsilo.report.blocks import cells, heads, paragraph, section, table
 from fairsilo.report.tables import in_runs
 from fairsilo.report.texts import text, usable
 from fairsilo.report.units import shown_in
-from fairsilo.runs.folder import PLAN
+from fairsilo.runs.folder import PLAN, RESULTS
 from fairsilo.runs.inventory import DAMAGED, FINISHED, Kept
 from fairsilo.watch.pieces import Folders, address, answers, broken, guessing, tag, top, whole, written
 from fairsilo.watch.places import Places
@@ -27,7 +27,7 @@ MEANINGS = {
 
 def plan_of(folder: Path) -> list[dict[str, Any]]:
     """The runs of a comparison, begun or not: method, held_out, seed, folder, and how many rounds."""
-    for name in (PLAN, "comparison.json"):
+    for name in (PLAN, RESULTS):
         try:
             content = json.loads((folder / name).read_text(encoding="utf-8"))
             return [one for one in content["cells"] if isinstance(one.get("folder"), str)]
@@ -103,7 +103,7 @@ def _mean_cell(runs: Sequence[tuple[str, Kept | None]], keys: Sequence[str]) -> 
     if not finished or not keys:
         return "<td></td>"
     means = {key: _mean([(domain, one.numbers.get(key)) for domain, one in finished]) for key in (*HEADLINES, AT_HOME)}
-    with shown_in(finished[0][1].metric, finished[0][1].share):
+    with shown_in(finished[0][1].metric, finished[0][1].share, finished[0][1].higher):
         counts = {key: {"at_chance": sum(bool(one.at_chance.get(key)) for _, one in finished)} for key in keys}
         lines = [(written(means, key), in_runs(counts[key], len(finished)).strip()) for key in keys]
     few = f"<small>{len(finished)} of {len(runs)} runs</small>" if len(finished) < len(runs) else ""

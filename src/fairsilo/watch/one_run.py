@@ -14,15 +14,15 @@ from fairsilo.report.page import header, headline
 from fairsilo.report.said import failures
 from fairsilo.report.sections import costs, curves, gap_section, weights
 from fairsilo.report.texts import plain, text
-from fairsilo.report.units import shown_in
+from fairsilo.report.units import shown_as
 from fairsilo.report.whole import whole_above
 from fairsilo.runs.folder import BASELINE
 from fairsilo.runs.inventory import DAMAGED, FINISHED, INTERRUPTED, RUNNING, STOPPED, WAITING, why_damaged
+from fairsilo.runs.tryouts import GIVEN_UP
 from fairsilo.watch.damaged import LeftOut, most_of, there
 from fairsilo.watch.pieces import address, broken, tag, top, whole
 from fairsilo.watch.places import Places, within
 from fairsilo.watch.states import left, next_evaluation, read_now, silo_states
-from fairsilo.watch.tryouts import GIVEN_UP
 
 
 class Drawn(NamedTuple):
@@ -109,7 +109,7 @@ def _lasting(run: Run, baseline: Run | None, folder: Path, state: str) -> tuple[
         run, baseline = _taken_up(run), baseline and _taken_up(baseline)
     if state == GIVEN_UP:
         run = _given_up(run)
-    with shown_in(str(run.summary["metric"]), run.summary.get("share")):
+    with shown_as(run.summary):
         sections = ""
         if run.rows:
             sections += f'<div id="answers">{headline(run, baseline, whole_above(folder))}</div>\n'

@@ -18,7 +18,7 @@ from fairsilo.report.tables import CHANCE, beside_mean
 from fairsilo.report.texts import text, usable
 from fairsilo.report.units import shown_in
 from fairsilo.runs.inventory import DAMAGED, FINISHED, INTERRUPTED, RUNNING, STOPPED, WAITING, Kept
-from fairsilo.watch.tryouts import GIVEN_UP
+from fairsilo.runs.tryouts import GIVEN_UP
 
 POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'self'; connect-src 'self'; img-src data:; "
@@ -79,7 +79,7 @@ def tag(state: str, words: str = "") -> str:
 # ------------------------------------------------------------------------------------------------- the three answers
 def answers(one: Kept) -> list[tuple[str, bool]]:
     """The three answers of a run, and which of them are at chance."""
-    with shown_in(one.metric, one.share):
+    with shown_in(one.metric, one.share, one.higher):
         return [(written(one.numbers, key), bool(one.at_chance.get(key))) for key in HEADLINES]
 
 

@@ -15,7 +15,7 @@ from fairsilo.report.page import read_run
 from fairsilo.runs.folder import BASELINE, NOW
 from fairsilo.runs.inventory import ATTEMPT, DAMAGED, MARKS, Kept, awaited, folders_under, kept_or_damaged
 from fairsilo.runs.lock import in_use
-from fairsilo.watch.tryouts import Tryouts, tryouts_in
+from fairsilo.runs.tryouts import Tryouts, tryouts_in
 
 FRESH = 0.5  # seconds for which a look at the disk serves all who ask
 REST = 10  # times as long as it took, at least, until the next one

@@ -14,7 +14,7 @@ from fairsilo.report.page import header, low_to_high, silo_table
 from fairsilo.report.sections import costs, curves, gap_section
 from fairsilo.report.tables import CHANCE, written
 from fairsilo.report.texts import shorten, text, usable
-from fairsilo.report.units import shown_in
+from fairsilo.report.units import shown_as
 from fairsilo.watch.pieces import Folders, address, top, whole
 from fairsilo.watch.places import Places
 
@@ -39,7 +39,7 @@ def pair_page(places: Places, chosen: Folders) -> str:
                 dataclasses.replace(run, method=f"{run.method} ({name})")
                 for run, name in zip((first, second), chosen, strict=True)
             )
-        with shown_in(str(first.summary["metric"]), first.summary.get("share")):
+        with shown_as(first.summary):
             head = header(first, second, called=(first.method, second.method))
             body = f'<div id="head">{head}{paragraph(said, "banner") if said else ""}</div>\n'
             body += three_answers(first, second)
@@ -95,7 +95,7 @@ def _small(runs: Sequence[Run]) -> str:
 def _answer(run: Run, other: Run, key: str, difference: str = "") -> str:
     """What a run found, with what is needed to read it in small below."""
     value, small = headline(run.summary)[key], []
-    with shown_in(str(run.summary["metric"]), run.summary.get("share")):
+    with shown_as(run.summary):
         shown = share(value)
         if key != "fairness":
             small = [low_to_high(ends)] if (ends := run.summary[key].get("interval")) else []

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairsilo.errors import FairsiloError
-from fairsilo.report.blocks import listed
 from fairsilo.runs.folder import RunFolder, status_of
-from fairsilo.runs.inventory import FINISHED, INTERRUPTED, RUNNING, STOPPED, Kept
+from fairsilo.runs.inventory import INTERRUPTED, RUNNING, STOPPED, Kept, above
 from fairsilo.runs.lock import in_use
 
 ASKED = "asked.json"  # both commands write it first: what the folder is about
@@ -59,24 +57,13 @@ class Tryouts:
             return GIVEN_UP if ended and not (one.folder / "checkpoint").exists() else one.state
         return one.state
 
-    def so_far(self, runs: Sequence[Kept]) -> str:
-        """How many runs there are, and how far the command is."""
-        over = self.has_page and not in_use(self.folder) and not any(one.state == RUNNING for one in runs)
-        of = "" if over or self.planned < len(runs) else f" of {self.planned}"
-        many = f"{len(runs)}{of} {self.called}{'' if len(runs) == 1 and not of else 's'} of {self.command}"
-        return many if over else f"{many} so far: {self._turn(runs) if self.turn else self._ended(runs)}"
+    def under_way(self, runs: Sequence[Kept]) -> bool:
+        """Whether the command is at work, as far as its folder and its runs tell."""
+        return in_use(self.folder) or any(one.state == RUNNING for one in runs)
 
-    def _turn(self, runs: Sequence[Kept]) -> str:
-        """Every turn has a seed of its own, the next higher one."""
-        seeds = {one.seed for one in runs if isinstance(one.seed, int)}
-        last = max(seeds, default=0)
-        done = sum(one.state == FINISHED for one in runs if one.seed == last)
-        return f"turn {len(seeds)}, {done} of {self.turn} finished"
-
-    def _ended(self, runs: Sequence[Kept]) -> str:
-        """By the folders of the methods: what a method is called does not tell its settings."""
-        ended = Counter(one.folder.parent.name for one in runs if one.state in (FINISHED, GIVEN_UP))
-        return f"{listed(f'{ended[name]} of {name}' for name in sorted(ended)) or 'none'} ended"
+    def cut_off(self, runs: Sequence[Kept]) -> bool:
+        """Whether the command ended before its work did, and goes on where it is given again."""
+        return not self.under_way(runs) and (not self.has_page or any(one.state == INTERRUPTED for one in runs))
 
 
 def tryouts_in(folder: Path) -> Tryouts | None:
@@ -91,3 +78,17 @@ def tryouts_in(folder: Path) -> Tryouts | None:
     except Exception:  # noqa: BLE001 - a file of anybody's, with anything in it
         return None
     return None
+
+
+def tryouts_above(folders: Iterable[Path]) -> dict[Path, Tryouts]:
+    """Of runs that a command tries something out with: whose they are, by the innermost folder of several."""
+    known: dict[Path, Tryouts | None] = {}
+    found = {}
+    for folder in folders:
+        for place in above(folder):
+            if place not in known:
+                known[place] = tryouts_in(place)
+            if (made := known[place]) is not None:
+                found[folder] = made
+                break
+    return found
