@@ -313,7 +313,7 @@ def test_epsilon_is_in_summary_page_and_terminal(tmp_path: Path, capsys: pytest.
     assert f"to {most:.3g} at delta 1e-05, for each training sample of a silo" in page
     Console(width=200).print(run_table("dp-sgd", result.summary))
     shown = capsys.readouterr().out
-    assert "largest of the silos" in shown
+    assert "largest epsilon of dp-sgd, delta 1e-05" in shown
     assert f"{most:.3g}" in shown
 
 
