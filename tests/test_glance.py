@@ -362,6 +362,30 @@ def test_a_fairness_that_is_not_compared_is_said_with_the_reason(guessed: list[s
     assert len(pictures) == (guessed in ([], ["new"]))
 
 
+@pytest.mark.parametrize(
+    ("guessed", "spared", "told"),
+    [
+        (("generalisation", "personalisation"), 0, "on the held-out domain and by silos' own models at home"),
+        (("generalisation",), 0, "on the held-out domain"),
+        (("personalisation",), 0, "by silos' own models at home"),
+        (("generalisation", "personalisation"), 1, ""),  # one run is better than guessing
+        ((), 0, ""),
+    ],
+)
+def test_where_nobody_learned_that_comes_first(guessed: tuple[str, ...], spared: int, told: str) -> None:
+    found = cells(NOISE)
+    for one in found[spared:]:
+        for key in guessed:
+            one["summary"][key]["at_chance"] = True
+    content = comparison(found, "new")
+    with shown_in("accuracy"):
+        opening = glance(content).partition("</h2>")[2].strip()
+    sentence_ = f"Nothing was learned {told}: no run is better than guessing there"
+    assert opening.startswith(f"<p>{sentence_}".replace("'", "&#x27;")) == bool(told)
+    assert surely(content)[0].startswith(sentence_) == bool(told)
+    assert len(surely(content)) > bool(told)  # what differs is told all the same
+
+
 def own_and_global() -> dict[str, Any]:
     """Of which the second method is about silos' own models, which are more even."""
     found = cells({"a": (0.2, 0.21, 0.2), "b": (0.19, 0.2, 0.2)}, "ditto")

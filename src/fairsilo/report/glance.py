@@ -24,6 +24,7 @@ ANSWERS = {
     "personalisation": ("Personalise", "silos' own models at home"),
     "fairness": ("Fair", "standard deviation over silos, less is more even"),
 }
+OUTSIDE_AND_AT_HOME = {"generalisation": "on the held-out domain", "personalisation": "by silos' own models at home"}
 LEAST = 5.0  # points that an axis of shares has at least
 
 
@@ -49,7 +50,24 @@ def glance(content: Content) -> str:
     pictures += paragraph(said, "quiet") if said else ""
     pictures += paragraph(unfair) if (unfair := without_fairness(content)) else ""
     pictures += figures(*trades(content))
-    return section("glance", "At a glance", verdict(content, found), pictures, in_words(content, found))
+    guessed = paragraph(unlearned) if (unlearned := not_learned(content)) else ""
+    return section("glance", "At a glance", guessed, verdict(content, found), pictures, in_words(content, found))
+
+
+def not_learned(content: Content) -> str:
+    """Where no run of any method is better than guessing, and what helps; empty where there is no such answer."""
+    rows = compare_cells(content["methods"], content["cells"])
+    where = []
+    for key, place in OUTSIDE_AND_AT_HOME.items():
+        shown = [row for row in rows if row[key]["mean"] is not None]
+        if shown and all(row[key]["at_chance"] == row["cells"] for row in shown):
+            where.append(place)
+    if not where:
+        return ""
+    return (
+        f"Nothing was learned {' and '.join(where)}: no run is better than guessing there, so that differences say nothing "
+        "about methods. More rounds (rounds=...) or another learning rate (lr=...) may help."
+    )
 
 
 def without_fairness(content: Content) -> str:
@@ -135,7 +153,11 @@ def margins(content: Content, found: Found) -> str:
 
 @in_its_unit(of_comparison)
 def surely(content: Content) -> list[str]:
-    """For a terminal: what differs from the first method for sure; nothing where there is one seed."""
+    """For a terminal: what was not learned, and what differs from the first method for sure, with several seeds."""
+    return [*filter(None, [not_learned(content)]), *_surely(content)]
+
+
+def _surely(content: Content) -> list[str]:
     found = together(content["methods"], content["cells"])
     looked = _looked(found)
     if not looked:
