@@ -65,8 +65,8 @@ def not_learned(content: Content) -> str:
     if not where:
         return ""
     return (
-        f"Nothing was learned {' and '.join(where)}: no run is better than guessing there, so that differences say nothing "
-        "about methods. More rounds (rounds=...) or another learning rate (lr=...) may help."
+        f"Nothing was learned {' and '.join(where)}: no run is better than guessing there, so that differences say "
+        "nothing about methods. More rounds (rounds=...) or another learning rate (lr=...) may help."
     )
 
 
