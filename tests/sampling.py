@@ -38,11 +38,7 @@ RARE += ("clip-per-domain",)
 
 
 # where a law takes longest, by far: FedAG has a dozen settings, and each is two runs around CLIP
-SETTINGS, FLAWS = (
-    "test_every_setting_changes_something_or_is_refused",
-    "test_any_flaw_in_what_a_part_attaches_is_that_silos_failure",
-)
-LONGEST = {(SETTINGS, name) for name in ("fedag", "fedgcr", "fedgr", "fedgr-server")} | {(FLAWS, "fedclip | fft-gp")}
+LONGEST = {("test_every_setting_changes_something_or_is_refused", name) for name in ("fedag", "fedgcr")}
 
 
 def chosen(law: str, how: str) -> bool:
