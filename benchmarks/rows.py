@@ -4,9 +4,10 @@
         --jobs 6 --minutes 20 --out lines.jsonl
 
 Tables in the order given, in each the first seed of all rows before the second. A run is one `fairsilo reproduce` in a
-process of its own; what is not finished in time is stopped. OUT gets a line for every finished run as soon as it is
-there; one that ends with an error or loses a silo's update is tried once more instead. With
-`python benchmarks/rows.py --merge lines.jsonl` lines come into this checkout's ledger.
+process of its own; what is not finished in time is stopped, and with `--folder F` stays there, so that the next call
+goes on with it, also on another machine. OUT gets a line for every finished run as soon as it is there; one that ends
+with an error or loses a silo's update is tried once more instead. With `python benchmarks/rows.py --merge lines.jsonl`
+lines come into this checkout's ledger.
 
 Runs that share a GPU by MPS get their part of its work queues, which lanes need (README.md). Where several of these
 scripts run at once, say how many a run may have: CUDA_DEVICE_MAX_CONNECTIONS=8.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -50,6 +52,11 @@ class Cell:
 
     def __str__(self) -> str:
         return f"{self.table}, {self.row}, {self.held_out}, seed {self.seed}"
+
+    @property
+    def folder(self) -> str:
+        """The same in every process, which a hash of strings is not."""
+        return hashlib.sha256(str(self).encode()).hexdigest()[:16]
 
 
 def missing(name: str, given: list[str], rows: list[str], seeds: str | None) -> Iterator[Cell]:
@@ -86,8 +93,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 def made(cell: Cell, given: list[str], folder: Path, ends: float) -> str:
     """Run one; returns the line of its ledger, or nothing where it was not finished."""
-    out = folder / str(abs(hash(cell)))
-    shutil.rmtree(out, ignore_errors=True)  # of a try that lost an update: it would only be read again
+    out = folder / cell.folder
     command = [sys.executable, "-m", "fairsilo.cli", "reproduce", cell.table, *given, "--rows", cell.row]
     command += ["--seeds", str(cell.seed), "--held-out", cell.held_out, "--out", str(out), "--lines", str(out) + ".l"]
     with Path(f"{out}.log").open("w", encoding="utf-8") as log:
@@ -97,13 +103,16 @@ def made(cell: Cell, given: list[str], folder: Path, ends: float) -> str:
         except subprocess.TimeoutExpired:
             stop(process)
             return ""
+    shutil.rmtree(out, ignore_errors=True)  # its line is all that is kept, and another try must not read it again
     if code:
         print(f"{cell}: ended with {code}\n{Path(f'{out}.log').read_text(encoding='utf-8')[-1500:]}", flush=True)
         return ""
     return Path(f"{out}.l").read_text(encoding="utf-8").strip()
 
 
-def fill(cells: list[Cell], given: list[str], jobs: int, minutes: float, out: Path, commit: str) -> None:
+def fill(
+    cells: list[Cell], given: list[str], jobs: int, minutes: float, out: Path, commit: str, kept: Path | None = None
+) -> None:
     """What ends with an error or loses a silo's update, mostly for want of memory, is tried once more when all others
     have been; a line is written of whole runs alone."""
     ends, waiting, again, lock = time.monotonic() + 60 * minutes, deque(cells), deque[Cell](), threading.Lock()
@@ -126,8 +135,10 @@ def fill(cells: list[Cell], given: list[str], jobs: int, minutes: float, out: Pa
             if told:
                 print(f"{cell}: {told['seconds']:.0f} s, failures {told['failures']}", flush=True)
 
-    with tempfile.TemporaryDirectory() as folder:
-        threads = [threading.Thread(target=work, args=(Path(folder),)) for _ in range(jobs)]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = kept or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        threads = [threading.Thread(target=work, args=(folder,)) for _ in range(jobs)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -150,6 +161,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--out", type=Path, default=Path("lines.jsonl"))
+    parser.add_argument("--folder", type=Path, help="where runs are made; those that were stopped go on from there")
     parser.add_argument("--commit", default="", help="of these sources, where there is no git")
     parser.add_argument("--merge", type=Path, help="lines that come into the ledger; runs nothing")
     chosen = parser.parse_args()
@@ -163,7 +175,7 @@ def main() -> None:
     rows = [row.strip() for row in chosen.rows.split(";") if row.strip()]
     cells = [cell for name in tables for cell in missing(name, given, rows, chosen.seeds)]
     print(f"{len(cells)} runs are missing", flush=True)
-    fill(cells, given, chosen.jobs, chosen.minutes, chosen.out, chosen.commit)
+    fill(cells, given, chosen.jobs, chosen.minutes, chosen.out, chosen.commit, chosen.folder)
 
 
 if __name__ == "__main__":

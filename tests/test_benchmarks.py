@@ -77,3 +77,18 @@ def test_another_try_does_not_read_the_first_one_again(tmp_path: Path, monkeypat
     (folder / "cli.py").write_text(script)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert [rows.made(cell, [], tmp_path, time.monotonic() + 60) for _ in range(2)] == ["False", "False"]
+
+
+def test_what_is_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pytest.importorskip("rows")
+    cell = rows.Cell("some/table", "fedavg", "a", 0)
+    script = "import sys, time, pathlib; o = pathlib.Path(sys.argv[sys.argv.index('--out') + 1]); known = o.exists()\n"
+    script += "o.mkdir(exist_ok=True); time.sleep(0 if known else 60); pathlib.Path(f'{o}.l').write_text(str(known))"
+    folder = tmp_path / "fairsilo"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "cli.py").write_text(script)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert not rows.made(cell, [], tmp_path, time.monotonic() + 3)
+    assert rows.made(cell, [], tmp_path, time.monotonic() + 60) == "True"
+    assert not (tmp_path / cell.folder).exists()
