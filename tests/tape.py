@@ -17,7 +17,8 @@ from torch.utils._pytree import tree_leaves
 from fairsilo.core.recording import Recorded, Recordings
 
 aten = torch.ops.aten
-WAITING = {  # a GPU's recording cannot wait for a value
+WAITING = {  # a GPU's recording cannot wait for a value, nor for one of Python's on its way to the GPU
+    aten.lift_fresh.default,
     aten._local_scalar_dense.default,
     aten.nonzero.default,
     aten._unique2.default,

@@ -6,6 +6,7 @@ What only a GPU can show is in benchmarks/gpu_law.py.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -28,12 +29,13 @@ from fairsilo.core.silo import Batch, Memory, Silo
 from fairsilo.data.federation import Federation
 from fairsilo.engine.blueprint import Blueprint
 from fairsilo.engine.host import Host
-from fairsilo.engine.lanes import Lanes, why_made
+from fairsilo.engine.lanes import Graphs, Lanes, why_made
 from fairsilo.engine.loop import Loop
 from fairsilo.engine.resident import Resident
 from fairsilo.errors import FairsiloError
 from fairsilo.methods.text import method
 from fairsilo.models.encoder_prompts import appended
+from other_tasks import GROUNDS
 from tape import OnTape
 
 TRAINING = dataclasses.replace(tiny.TRAINING, rounds=2)
@@ -203,6 +205,29 @@ def test_a_step_that_cannot_be_recorded_is_made_and_others_are_recorded_anew(peo
     assert "some steps are made one by one" in making.said[0]
     assert "operation not permitted" in making.said[0]
     assert Refusing.tried > 2
+
+
+@pytest.mark.parametrize("task", GROUNDS)
+def test_steps_of_every_task_are_recorded_in_training_and_measuring(task: str) -> None:
+    making = Making()
+    alone = GROUNDS[task].run("fedavg", rounds=2)
+    loop = GROUNDS[task].loop("fedavg", rounds=2, engine=making)
+    assert loop.run().rows == alone.rows
+    loop.engine.close()
+    assert not making.said
+    assert making.engine is not None
+    assert sum(one.captured for one in making.engine.recorders) > 1
+
+
+def test_graphs_that_are_let_go_take_their_memory_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch refuses to record to a pool whose graphs are all gone."""
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", itertools.count().__next__)
+    graphs = Graphs()
+    pools = [graphs.pool]
+    for let_go in (graphs.forget, graphs.clear):
+        let_go()
+        pools.append(graphs.pool)
+    assert pools == [0, 1, 2]
 
 
 # ------------------------------------------------------------------------------------------------------------- failures

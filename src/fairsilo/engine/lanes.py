@@ -49,6 +49,18 @@ class Graphs(Recordings):
         self.replayed = 0
         self.marks: deque[torch.cuda.Event] = deque()
 
+    def clear(self) -> None:
+        super().clear()
+        self._let_go()
+
+    def forget(self) -> None:
+        super().forget()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """A pool of memory ends with the last graph that was recorded to it."""
+        self.pool = torch.cuda.graph_pool_handle()
+
     def record(self, step: Callable[[], Tensor]) -> Recorded | None:
         graph = torch.cuda.CUDAGraph()
         with self.capturing:
@@ -56,7 +68,7 @@ class Graphs(Recordings):
                 with _no_collection():
                     result = self._capture(graph, step)
             except Exception as problem:
-                self.pool = torch.cuda.graph_pool_handle()  # the other one still counts as recorded to
+                self._let_go()  # the pool still counts as recorded to
                 self.failed(problem)
                 if not isinstance(problem, RuntimeError):
                     raise

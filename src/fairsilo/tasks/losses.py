@@ -61,7 +61,8 @@ def masks(targets: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
     """Class numbers of pixels (B x H x W) as one mask for each class (B x K x H x W); shares of classes are that."""
     if targets.is_floating_point():
         return targets.to(dtype)
-    return F.one_hot(targets.long(), classes).movedim(-1, 1).to(dtype)
+    numbers = torch.arange(classes, device=targets.device).view(-1, *[1] * (targets.dim() - 1))
+    return (targets.unsqueeze(1) == numbers).to(dtype)  # torch's one_hot looks at the numbers
 
 
 def shares(targets: Tensor, classes: int) -> Tensor:

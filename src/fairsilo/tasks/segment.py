@@ -100,7 +100,7 @@ class Segment:
         released = 2 * together / (predicted + actual + SMOOTH)
         rows = [*(one.sum(0) for one in (*soft, released, dice, shown.double(), (actual > 0).double()))]
         squares = released.mean(1).square().sum()  # of each image's mean, for the error of grace-dice
-        heads = torch.stack([losses.sum(), counts.sum(), squares, scores.new_tensor(float(len(scores)))])
+        heads = torch.stack([losses.sum(), counts.sum(), squares, scores.new_full((), len(scores))])
         return torch.cat([heads, *rows, products(dice, shown), *self._outlines(said, true)])
 
     def _outlines(self, said: Tensor, true: Tensor) -> list[Tensor]:
