@@ -193,6 +193,16 @@ def test_epsilon_grows_with_rounds_and_drawn_samples_cost_less() -> None:
     assert epsilon_of([(1, 0.1, 10)], 1e-5) < 0.5 * epsilon_of([(1, 1, 10)], 1e-5)
 
 
+def test_epsilon_is_that_of_opacus_own_accountant() -> None:
+    from opacus.accountants import RDPAccountant
+
+    mechanisms = [(1.5, 1.0, 7), (0.8, 0.25, 3), (1.5, 0.25, 40)]
+    theirs = RDPAccountant()
+    theirs.history = mechanisms
+    assert epsilon_of(mechanisms, 1e-5) == theirs.get_epsilon(delta=1e-5)
+    assert epsilon_of([], 1e-5) == 0
+
+
 def test_epsilon_of_steps_follows_each_silos_size() -> None:
     people = tiny.federation()
     training = dataclasses.replace(tiny.TRAINING, batch_size=10, epochs=2, rounds=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
 import torch
 
@@ -53,6 +55,18 @@ def test_ambient_sets_the_global_stream_by_the_key_alone() -> None:
     assert found[0] == found[1]
     with streams.ambient(7, "other"):
         assert torch.rand(3).tolist() != found[0]
+
+
+def test_seeding_leaves_no_note_for_devices_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's own seeding keeps the stack as text for each of them: slow, and memory that is never given back."""
+    noted = []
+    monkeypatch.setattr(traceback, "format_stack", lambda *_: noted.append("note") or [])
+    with streams.ambient(7, "dropout"):
+        one = torch.rand(3)
+    assert noted == [] or torch.cuda.is_available()
+    torch.manual_seed(streams.key(7, "dropout"))
+    assert torch.equal(torch.rand(3), one)
+    assert noted or torch.cuda.is_initialized()
 
 
 def test_ambient_restores_the_global_stream() -> None:

@@ -16,6 +16,7 @@ from fairsilo.core.convolutions import MatrixConv2d
 from fairsilo.core.measuring import seen
 from fairsilo.core.output import as_output
 from fairsilo.core.silo import Batch, Silo
+from fairsilo.core.streams import reseed
 from fairsilo.core.vault import seed_of, uniform
 from fairsilo.core.vectors import BATCH_NORMS, PARAMETER, tensors_of
 from fairsilo.errors import FairsiloError
@@ -38,7 +39,7 @@ def poisson(silo: Silo, epoch: int) -> list[Tensor]:
 @contextmanager
 def sample_gradients(silo: Silo) -> Iterator[Clipped]:
     """A function of a batch and a bound that returns its mean loss and the sum of its samples' cut gradients."""
-    torch.manual_seed(seed_of(silo.secret("dropout")))  # drawn for places in a batch, which nobody may know
+    reseed(seed_of(silo.secret("dropout")))  # drawn for places in a batch, which nobody may know
     changing: list[Any] = [module for module in silo.model.module.modules() if getattr(module, "inplace", False)]
     for module in changing:
         module.inplace = False  # the hooks that Opacus sets need what layers returned as it was
