@@ -20,7 +20,7 @@ LAWS = {
     "test_a_silo_that_fails_half_way_remembers_nothing_of_it": 7,
     "test_engines_agree_to_the_last_bit": 13,
     "test_a_crash_at_any_stage_and_resume_gives_the_same_numbers": 13,
-    "test_any_flaw_in_what_a_part_attaches_is_that_silos_failure": 8,
+    "test_any_flaw_in_what_a_part_attaches_is_that_silos_failure": 6,
     "test_bytes_follow_from_the_declaration": 14,
     "test_on_tiny_silos_the_model_moves_or_the_method_is_refused": 13,
     "test_every_setting_changes_something_or_is_refused": 8,

@@ -150,6 +150,8 @@ def test_neither_test_samples_nor_a_held_out_domain_influence_it(tmp_path: Path)
     assert [cell["summary"] for cell in plain.cells] == [cell["summary"] for cell in other.cells]
     assert plain.verdict == other.verdict
     assert set(plain.domains) == {"-", "a", "b", "c"}
+    told = ["Not used at all, so that you can report on it: d (data.held_out)."]
+    assert [[one for one in sentences(found.as_dict()) if "Not used" in one] for found in (plain, other)] == [[], told]
 
 
 def test_a_pilot_holds_out_a_domain_and_is_judged_by_validation_samples() -> None:
@@ -312,6 +314,7 @@ def content(some: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
         "domains": ["a", "-"],
         "seeds": [0, 1, 2],
         "skipped": {},
+        "reserved": [],
         "left_out": {},
         "costs": dict.fromkeys(methods, usual),
         "shift": {"labels": [], "features": [], "sizes": 1.0, "samples": {}},

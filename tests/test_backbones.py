@@ -385,6 +385,18 @@ def test_only_declared_tensors_are_trained_and_sent(places: dict[str, str], peop
     assert not any(parameter.requires_grad for parameter in shared.parameters())
 
 
+def test_low_rank_changes_of_a_single_silo_are_those_of_the_central_method(
+    places: dict[str, str], people8: Federation
+) -> None:
+    together = pooled(people8)
+    one, loop, _ = run("fedlora(rank=2)", places["clip"], together)
+    other, _, _ = run("clip-lora(rank=2)", places["clip"], together)
+    assert torch.equal(one.vector, other.vector)
+    assert loop.server.layout.size == 2 * 2 * 2 * (2 * 16)  # blocks, projections, factors of rank 2 and 16 features
+    several, _, _ = run("fedlora(rank=2)", places["clip"], people8)
+    assert not torch.equal(several.vector, one.vector)
+
+
 @pytest.mark.one_in(3)
 @pytest.mark.parametrize(
     "how", ["fedclip", "promptfl", "fedclip | fft-gp", "promptfl | ditto", "fedclip | ga(warmup=0)"]

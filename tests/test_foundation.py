@@ -97,6 +97,8 @@ ON_CLIP = [
     "fedclip-ft",
     "clip-adapter",
     "clip-lora",
+    "fedlora",
+    "fedlora | fft-gp",
     "clip-per-domain",
     "fedot",
     "fedot-ft",

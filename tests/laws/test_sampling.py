@@ -35,7 +35,8 @@ def test_every_entry_comes_at_least_once_and_every_law_on_several() -> None:
     taken = {law: [how for how in entries_of(law) if sampling.chosen(law, how)] for law in sampling.LAWS}
     seen = Counter(how for entries in taken.values() for how in entries)
     assert set(seen) == set(tiny.ALL)
-    assert min(len(entries) for entries in taken.values()) >= 6
+    few = {law: len(entries) for law, entries in taken.items() if len(entries) < 6}
+    assert not few, "a new entry moves the others; a smaller number for these laws in tests/sampling.py takes more"
     on_backbones = {law: len(set(entries) & set(tiny.ON_BACKBONES)) for law, entries in taken.items()}
     for law in sampling.LAWS:  # random backbones teach little, and are for images
         if "improves" in law or "every_task" in law:

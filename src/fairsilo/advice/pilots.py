@@ -68,6 +68,7 @@ class Advice:
         rounds: Of each pilot, and how many the settings ask for.
         domains: Which were held out in turn; `-`: none.
         skipped: Domains that could not be held out -> why; also those that there was no time for.
+        reserved: Domains that took no part, since the settings hold them out for the report later.
         seeds: Of the pilots.
         cells: The runs: method, held_out, seed, summary, folder.
         costs: Method -> seconds and bytes a round, and what it sends besides the model. Pilots of one round do not tell
@@ -85,6 +86,7 @@ class Advice:
     rounds: tuple[int, int]
     domains: tuple[str, ...]
     skipped: Mapping[str, str]
+    reserved: tuple[str, ...]
     seeds: tuple[int, ...]
     cells: tuple[dict[str, Any], ...]
     costs: Mapping[str, Mapping[str, Any]]
@@ -127,7 +129,9 @@ def advise(
     begun, told = time.monotonic(), guarded(listener)
     names = tuple(dict.fromkeys((PLAIN, *(names or TRIED))))
     comparing.check_names(names, objects)
-    people = dataclasses.replace(objects.federation or federation_of(base), unseen=())
+    whole = objects.federation or federation_of(base)
+    reserved = tuple(dict.fromkeys(silo.domain for silo in whole.unseen))
+    people = dataclasses.replace(whole, unseen=())
     if len(people.silos) < 2:
         raise FairsiloError(
             "there is a single silo that trains, so that there is nothing to choose between; "
@@ -174,6 +178,7 @@ def advise(
         (plan.rounds, base.train.rounds),
         plan.domains,
         skipped,
+        reserved,
         tuple(seeds),
         tuple(cells),
         costs_of(methods, cells, folder),

@@ -280,6 +280,13 @@ ENTRIES = (
         model="tiny-clip",
     ),
     Entry(
+        "fedlora",
+        "FedLoRA",
+        "CLIP is frozen; low-rank changes of its image encoder are trained.",
+        (LowRank,),
+        model="tiny-clip",
+    ),
+    Entry(
         "fedclip-ft",
         "FedCLIP-ft",
         "FedCLIP, and after the last round the server fine-tunes the adapter on data of its own.",

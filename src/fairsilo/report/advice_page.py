@@ -198,6 +198,8 @@ def _limits(content: Content) -> list[str]:
         told_.append(f"With fewer than {ENOUGH} seeds little can be sure: {more}.")
     rows = compare_cells(content["methods"], content["cells"])
     told_ += filter(None, (_not_compared(content, key, rows, bool(domains)) for key in content["verdict"]["counts"]))
+    if reserved := content["reserved"]:
+        told_.append(f"Not used at all, so that you can report on it: {listed(reserved)} (data.held_out).")
     told_ += [f"Not held out: {name} ({why})." for name, why in content["skipped"].items()]
     return told_ + [f"Not tried: {name} ({why})." for name, why in content["left_out"].items()]
 
