@@ -1,8 +1,5 @@
-"""LoRA (Hu et al., ICLR 2022) on CLIP's image encoder. A model adaptation: the encoder is frozen, low-rank changes of
-its attention's query and value projections are trained; classes by their prompts.
-
-Silos' factors are averaged each by itself, as in FedIT (Zhang et al., ICASSP 2024): the mean of B A over silos is another
-matrix, of a higher rank. All silos begin with the same A."""
+"""LoRA (Hu et al., ICLR 2022) on CLIP's image encoder: a model adaptation. The encoder is frozen; low-rank changes of
+its attention's queries and values are trained. The server averages A and B, and not B A (as FedIT, ICASSP 2024)."""
 
 from __future__ import annotations
 
