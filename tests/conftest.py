@@ -46,6 +46,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         places[test] += 1
     config.hook.pytest_deselected(items=[item for item, here in zip(items, wanted, strict=True) if not here])
     items[:] = [item for item, here in zip(items, wanted, strict=True) if here]
+    if config.option.rest:  # minutes first: what is left at the end is short, and no process waits for another
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def _in_sample(item: pytest.Item, place: int) -> bool:
