@@ -134,11 +134,13 @@ def main(names: list[str]) -> None:
     torch.set_num_threads(1)
     kept = json.loads(FILE.read_text()) if FILE.exists() else {"machine": "", "methods": {}}
     methods = dict(kept["methods"])
+    most = kept["machine"] if names and kept["machine"] else machine()  # where all were recorded but those that say so
+    elsewhere = {"machine": machine()} if machine() != most else {}
     for name in names or NAMES:
-        methods[name] = record(name)
+        methods[name] = record(name) | elsewhere
         sys.stdout.write(f"{name}\n")
     lines = [f"{json.dumps(name)}: {json.dumps(methods[name])}" for name in NAMES if name in methods]
-    FILE.write_text(f'{{"machine": {json.dumps(machine())}, "methods": {{\n' + ",\n".join(lines) + "\n}}\n")
+    FILE.write_text(f'{{"machine": {json.dumps(most)}, "methods": {{\n' + ",\n".join(lines) + "\n}}\n")
 
 
 if __name__ == "__main__":
