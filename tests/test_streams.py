@@ -58,7 +58,7 @@ def test_ambient_sets_the_global_stream_by_the_key_alone() -> None:
 
 
 def test_seeding_leaves_no_note_for_devices_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch's own seeding keeps the stack as text for each of them: slow, and memory that is never given back."""
+    """PyTorch's own seeding keeps the stack as text for each of them, which takes a millisecond or more."""
     noted = []
     monkeypatch.setattr(traceback, "format_stack", lambda *_: noted.append("note") or [])
     with streams.ambient(7, "dropout"):

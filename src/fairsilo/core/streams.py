@@ -73,8 +73,8 @@ def ambient(seed: int, *purpose: object) -> Iterator[None]:
 def reseed(number: int) -> None:
     """Seed torch's global generators of the CPU and of the GPUs there are.
 
-    `torch.manual_seed` also leaves a note, with the whole stack as text, for each kind of device that is not in use:
-    milliseconds each time, and memory that is never given back.
+    `torch.manual_seed` also leaves a note, with the whole stack as text, for each kind of device that is not in use,
+    which takes a millisecond or more.
     """
     torch.default_generator.manual_seed(number)
     if torch.cuda.device_count():
