@@ -32,7 +32,7 @@ def epsilon_of(mechanisms: Sequence[Mechanism], delta: float) -> float:
 
 @cache
 def spent_once(noise: float, rate: float) -> Any:
-    """What one step gives away, for every order: half a second of sums, which are the same in every round."""
+    """What one step gives away, for every order: a tenth of a second of sums, the same in every round."""
     return _opacus().compute_rdp(q=rate, noise_multiplier=noise, steps=1, orders=ORDERS)
 
 
