@@ -15,7 +15,6 @@ from fairsilo.core.messages import SHOWN, Message
 from fairsilo.core.silo import Silo
 from fairsilo.errors import FairsiloError
 
-ORDERS = [*(1 + tenths / 10 for tenths in range(1, 100)), *range(12, 64)]  # of Renyi's divergence; those Opacus takes
 Mechanism = tuple[float, float, int]  # noise in units of the sensitivity, share that is drawn at random, how often
 
 
@@ -26,22 +25,26 @@ def epsilon_of(mechanisms: Sequence[Mechanism], delta: float) -> float:
     spent = sum(steps * spent_once(noise, rate) for noise, rate, steps in mechanisms)
     with warnings.catch_warnings():  # far from the usual settings the bound is loose; it holds all the same
         warnings.filterwarnings("ignore", "Optimal order is")
-        epsilon, _ = _opacus().get_privacy_spent(orders=ORDERS, rdp=spent, delta=delta)
+        rdp, orders = _opacus()
+        epsilon, _ = rdp.get_privacy_spent(orders=orders, rdp=spent, delta=delta)
     return float(epsilon)
 
 
 @cache
 def spent_once(noise: float, rate: float) -> Any:
     """What one step gives away, for every order: a tenth of a second of sums, the same in every round."""
-    return _opacus().compute_rdp(q=rate, noise_multiplier=noise, steps=1, orders=ORDERS)
+    rdp, orders = _opacus()
+    return rdp.compute_rdp(q=rate, noise_multiplier=noise, steps=1, orders=orders)
 
 
-def _opacus() -> Any:
+def _opacus() -> tuple[Any, Any]:
+    """Its sums, and the orders of Renyi's divergence that it takes."""
     try:
+        from opacus.accountants import RDPAccountant
         from opacus.accountants.analysis import rdp
     except ImportError as problem:
         raise FairsiloError("privacy is accounted for by Opacus: pip install 'fairsilo[privacy]'") from problem
-    return rdp
+    return rdp, RDPAccountant.DEFAULT_ALPHAS
 
 
 class Blurring(Protocol):
