@@ -92,3 +92,24 @@ def test_what_is_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytes
     assert not rows.made(cell, [], tmp_path, time.monotonic() + 3)
     assert rows.made(cell, [], tmp_path, time.monotonic() + 60) == "True"
     assert not (tmp_path / cell.folder).exists()
+
+
+def test_a_trace_says_how_long_a_gpu_was_busy_and_with_what() -> None:
+    kernels = pytest.importorskip("kernels")
+    calls = [("conv", 0, 10, 1), ("norm", 5, 10, 2), ("conv", 30, 4, 1)]  # two streams, which overlap from 5 to 10
+    events = [
+        {"cat": "kernel", "name": name, "ts": begin, "dur": lasts, "args": {"grid": [2, 3, 1], "stream": stream}}
+        for name, begin, lasts, stream in calls
+    ]
+    found = kernels.read({"traceEvents": [{"cat": "cpu_op", "name": "aten::conv2d", "ts": 0, "dur": 99}, *events]})
+    assert [(one.name, one.microseconds, one.calls) for one in found.kernels] == [("conv", 14, 2), ("norm", 10, 1)]
+    assert found.kernels[0].blocks == [6, 6]
+    assert (found.streams, found.lasted, found.busy, found.summed) == (2, 34, 19, 24)
+
+
+def test_a_round_is_watched_with_a_tables_settings() -> None:
+    kernels = pytest.importorskip("kernels")
+    settings = ["train.epochs=1", "evaluate.every=100", "data.share=8", "engine.workers=1"]
+    run = kernels.asked("ga", settings, "fft-gp/glyphs", "street")
+    assert (run.method, run.data.held_out, run.train.lr, run.train.epochs) == ("ga", "street", 0.02, 1)
+    assert kernels.watched(run, 2).kernels == []  # a processor has none
