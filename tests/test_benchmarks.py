@@ -107,6 +107,7 @@ def test_a_trace_says_how_long_a_gpu_was_busy_and_with_what() -> None:
     assert (found.streams, found.lasted, found.busy, found.summed) == (2, 34, 19, 24)
 
 
+@pytest.mark.slow
 def test_a_round_is_watched_with_a_tables_settings() -> None:
     kernels = pytest.importorskip("kernels")
     settings = ["train.epochs=1", "evaluate.every=100", "data.share=8", "engine.workers=1"]
