@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import math
+import random
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,14 @@ import tiny
 from fairsilo.analysis.chance import (
     GUESSED,
     EvaluationSet,
+    Judge,
     evaluation_set,
     evaluation_sets,
     judged,
     pooled_size,
     wilson,
 )
-from fairsilo.analysis.metrics import at_chance, headline, summarise
+from fairsilo.analysis.metrics import at_chance, headline, summarise, variance
 from fairsilo.analysis.paired import compare_cells
 from fairsilo.report.comparison_page import page
 from fairsilo.report.latex import comparison_latex
@@ -165,6 +168,58 @@ def comparison() -> dict[str, Any]:
     ]
     grid = {"rows": ["fedavg", "afl"], "columns": ["", "q-ffl"]}
     return {"methods": list(values), "held_out": ["u", "v"], "seeds": [0], "cells": cells, "grid": grid}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "domains"),
+    [((8, 14, 30, 60, 200, 1000), "abcdef"), ((100, 100, 100, 100), "abcd"), ((50, 50, 200, 200), "aabc")],
+)
+def test_equally_good_silos_differ_by_as_much_as_it_says(sizes: tuple[int, ...], domains: str) -> None:
+    """Test data drawn at random, one set a domain, for a model that is right in six of ten cases everywhere."""
+    stream, names = random.Random(0), [f"silo {number}" for number in range(len(sizes))]
+    sets = {name: EvaluationSet(*of) for name, of in zip(names, zip(domains, sizes, strict=True), strict=True)}
+    squares, expected, apart = [], [], 0
+    for _ in range(1500):
+        right = {of: sum(stream.random() < 0.6 for _ in range(n)) / n for of, n in zip(domains, sizes, strict=True)}
+        values = {name: right[of] for name, of in zip(names, domains, strict=True)}
+        found = Judge(sets).apart(values, {}, 1)
+        squares.append(variance(values.values(), 1))
+        expected.append(found["std_if_equal"] ** 2)
+        apart += found["apart"]
+    assert statistics.fmean(expected) == pytest.approx(statistics.fmean(squares), rel=0.05)
+    assert apart / 1500 == pytest.approx(0.05, abs=0.02)
+
+
+def test_silos_that_differ_are_found_to_be_further_apart() -> None:
+    sets = {name: EvaluationSet(name, 400) for name in "abcd"}
+    # p (1 - p) / 400 at the mean of 0.75, and three of four degrees of freedom are left
+    equal = math.sqrt(0.75 * 0.25 / 400 * 3 / 4)
+    even = Judge(sets).apart({"a": 0.74, "b": 0.76, "c": 0.75, "d": 0.75}, {}, 0)
+    assert even == {"std_if_equal": pytest.approx(equal), "apart": False}
+    assert Judge(sets).apart({"a": 0.65, "b": 0.85, "c": 0.75, "d": 0.75}, {}, 0) == {**even, "apart": True}
+    # chi^2 with three degrees has its 95 % point at 7.815: of four silos two by that much from their mean
+    edge = math.sqrt(7.815 / 2 * 0.75 * 0.25 / 400)
+    for further in (0.97, 1.03):
+        moved = {"a": 0.75 - edge * further, "b": 0.75 + edge * further, "c": 0.75, "d": 0.75}
+        assert Judge(sets).apart(moved, {}, 0)["apart"] is (further > 1)
+
+
+def test_of_other_metrics_the_errors_of_the_silos_say_it() -> None:
+    judge = Judge({}, {"a": "a", "b": "b"}, share=True)
+    values = {"a": 0.8, "b": 0.9}
+    found = judge.apart(values, {"a": 0.03, "b": 0.04}, 0)
+    # sqrt((9 + 16) / 4) / 100; the difference has the error 0.05, of which it is twice as much, and 1.9 times below
+    assert found == {"std_if_equal": pytest.approx(0.025), "apart": True}
+    assert judge.apart({"a": 0.8, "b": 0.895}, {"a": 0.03, "b": 0.04}, 0)["apart"] is False
+    assert judge.apart(values, {"a": 0.03}, 0) == {"std_if_equal": None, "apart": None}
+    assert Judge({}, {"a": "a", "b": "a"}).apart(values, {"a": 0.03, "b": 0.04}, 0)["std_if_equal"] is None  # one set
+    assert judge.apart({"a": 0.8}, {"a": 0.03}, 1)["apart"] is None
+
+
+def test_the_summary_says_how_far_apart_equal_silos_would_be() -> None:
+    found = summarise(rows({"a": 0.9, "b": 0.7, "u": 0.5}))["fairness"]["global"]
+    assert found["std_if_equal"] == pytest.approx(math.sqrt(0.8 * 0.2 / 100 / 2))
+    assert found["apart"] is True
 
 
 def test_a_spread_at_chance_is_compared_with_none() -> None:

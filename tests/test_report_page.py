@@ -17,6 +17,7 @@ import pytest
 import torch
 import yaml
 
+from fairsilo.analysis.chance import EvaluationSet, Judge
 from fairsilo.analysis.metrics import gaps, headline, results, summarise
 from fairsilo.analysis.paired import compared
 from fairsilo.config import TrainSettings
@@ -33,7 +34,7 @@ from fairsilo.report.bars import Bar, bar_chart
 from fairsilo.report.beside import change
 from fairsilo.report.blocks import section, table
 from fairsilo.report.lines import line_chart
-from fairsilo.report.page import read_run, write_report
+from fairsilo.report.page import equal_words, read_run, write_report
 from fairsilo.report.series import COLOURS, Point, Series, emphasised
 from fairsilo.report.texts import duration, percent, plain, shorten, signed, size
 from fairsilo.report.units import shown_in
@@ -200,6 +201,20 @@ def test_worst_and_best_silo_are_named(tmp_path: Path) -> None:
     assert expected in words(card(content, "Fairness"))
     spread = read_run(tmp_path / "run").summary["fairness"]["global"]["variance_silos"]
     assert f"variance {spread * 1e4:.1f} percent²; mean" in words(card(content, "Fairness"))
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "verdict"),
+    [
+        ({"a": 0.80, "b": 0.82}, "these are no further apart than chance makes them"),
+        ({"a": 0.70, "b": 0.92}, "these are further apart"),
+    ],
+)
+def test_a_spread_is_held_against_what_the_test_data_make(accuracies: dict[str, float], verdict: str) -> None:
+    judge = Judge({name: EvaluationSet(name, 1234) for name in accuracies})
+    said = f"equally good silos would show 0.8 points on these test data: {verdict}"
+    assert words(equal_words(judge.apart(accuracies, {}, 0))).strip() == said
+    assert equal_words({}) == equal_words(Judge({}).apart(accuracies, {}, 0)) == ""
 
 
 def test_difference_to_the_baseline_has_the_right_sign_and_word(tmp_path: Path) -> None:

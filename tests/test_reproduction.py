@@ -92,6 +92,12 @@ def test_numbers_of_a_run() -> None:
         "validation-personal": pytest.approx(25),
         "validation-worst": pytest.approx(20),  # what is held out has no say
     }
+    sized = record("fedavg", 0, 0.4, metric="accuracy")
+    for silo in sized["silos"].values():
+        silo["samples"] = 50
+    # a mean of 0.7; two of the three silos are tested on one set: (2 - 4 / 3) + (1 - 1 / 3) of p (1 - p) / 50, by three
+    assert MEASURES["variance-beyond"].of(sized) == pytest.approx(800 / 3 - 1e4 * 0.7 * 0.3 / 50 * 4 / 9)
+    assert MEASURES["variance-beyond"].of({**sized, "metric": "balanced-accuracy"}) is None
     personal = record("ditto", 0, 0.4, about="personal")
     for silo, value in zip(("a1", "a2", "b"), (0.2, 0.4, 0.6), strict=True):
         personal["silos"][silo]["personal"] = value

@@ -1,12 +1,14 @@
-"""How sure a result is that was measured on so many samples, and whether guessing would have reached it.
+"""How sure a result is that was measured on so many samples, whether guessing would have reached it, and how far apart
+silos would seem to be that are equally good.
 
-Both follow from the test sets: their size, class counts, and how much their samples differ. They say nothing about what
+All follow from the test sets: their size, class counts, and how much their samples differ. They say nothing about what
 another seed would give.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
@@ -15,7 +17,7 @@ from typing import Any
 CONFIDENCE = 0.95
 GUESSED = "≈ chance"  # stands behind a result that is no better than guessing
 SHARES = ("accuracy", "balanced-accuracy")  # shares of samples: their intervals are Wilson's, and guessing is known
-_Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+_Z, _Z_ONE = NormalDist().inv_cdf((1 + CONFIDENCE) / 2), NormalDist().inv_cdf(CONFIDENCE)
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,41 @@ def pooled_error(errors: Mapping[str, float], domain_of: Mapping[str, str]) -> f
     return math.sqrt(math.fsum(math.fsum(some) ** 2 for some in found.values())) / len(errors)
 
 
+def apart_if_equal(
+    values: Mapping[str, float], domain_of: Mapping[str, str], errors: Mapping[str, float], ddof: int
+) -> dict[str, Any]:
+    """How far apart equally good silos would seem to be (`std_if_equal`), and whether these are further `apart`.
+
+    Where K silos, m_d of them of domain d, are equally good, and s_d is the error that domain d's test set makes, the
+    sum of squares around their mean is a quadratic form Q in the errors, with A_dd = m_d - m_d^2 / K and
+    A_de = -m_d m_e / K. Its mean is sum_d A_dd s_d^2, and its distribution about that of chi^2 with
+    mean(Q)^2 / sum_de (A_de s_d s_e)^2 degrees of freedom (Satterthwaite). Silos are further apart where their sum of
+    squares is above the 95 % point.
+
+    Args:
+        values: Silo -> result.
+        domain_of: Silo -> domain; silos of one domain count as tested on the same samples.
+        errors: Domain -> standard error of a result there, if all silos were equally good.
+        ddof: Degrees of freedom taken off in the variance.
+    """
+    members, count = Counter(domain_of[silo] for silo in values), len(values)
+    own = {d: (m - m**2 / count) * errors[d] ** 2 for d, m in members.items()}
+    crossed = {d: m**2 * errors[d] ** 2 / count for d, m in members.items()}
+    expected = math.fsum(own.values())
+    if count <= ddof or expected <= 0 or not math.isfinite(expected):
+        return {"std_if_equal": None, "apart": None}
+    centre = math.fsum(values.values()) / count
+    seen = math.fsum((value - centre) ** 2 for value in values.values())
+    between = math.fsum(crossed.values()) ** 2 - math.fsum(one**2 for one in crossed.values())  # of two domains each
+    degrees = expected**2 / (math.fsum(one**2 for one in own.values()) + between)
+    bend = 2 / (9 * degrees)  # Wilson and Hilferty: the cube root of chi^2 / degrees is about normal
+    limit = expected * (1 - bend + _Z_ONE * math.sqrt(bend)) ** 3
+    return {
+        "std_if_equal": math.sqrt(expected / (count - ddof)),
+        "apart": seen > limit if math.isfinite(seen) else None,
+    }
+
+
 def normal(value: float, error: float, share: bool) -> tuple[float, float]:
     """The normal interval around a value, within 0 and 1 where it is a share."""
     low, high = value - _Z * error, value + _Z * error
@@ -140,6 +177,23 @@ class Judge:
             if error > 0 and math.isfinite(centre):
                 found["interval"] = list(normal(centre, error, self.share))
         return found
+
+    def apart(self, values: Mapping[str, float], errors: Mapping[str, float], ddof: int) -> dict[str, Any]:
+        """`apart_if_equal` of silos, from the sizes of their test sets, or else from the errors of their results."""
+        centre, found = math.fsum(values.values()) / len(values), dict[str, list[float]]()
+        if self.sets and 0 <= centre <= 1 and all(silo in self.sets and self.sets[silo].size > 0 for silo in values):
+            source = {silo: self.sets[silo].domain for silo in values}
+            for silo, domain in source.items():
+                found.setdefault(domain, []).append(self.sets[silo].size)
+            known = {domain: math.sqrt(centre * (1 - centre) / max(sizes)) for domain, sizes in found.items()}
+        elif not self.sets and values.keys() <= errors.keys():
+            source = {silo: self.domain_of[silo] for silo in values}
+            for silo, domain in source.items():
+                found.setdefault(domain, []).append(errors[silo])
+            known = {domain: math.fsum(some) / len(some) for domain, some in found.items()}
+        else:
+            return {"std_if_equal": None, "apart": None}
+        return apart_if_equal(values, source, known, ddof)
 
 
 def judged(values: Mapping[str, float], sets: Mapping[str, EvaluationSet]) -> dict[str, Any]:

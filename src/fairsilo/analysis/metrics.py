@@ -171,6 +171,11 @@ def summarise(
     validated = {model: results(rows, rounds, model, "validation") for model in ("global", "personal")}
     judge = Judge(evaluation_sets(rows, metric, counts), domain_of, share is not False)
     errors = {model: errors_of(rows, rounds, model, metric) for model in ("global", "adapted", "personal")}
+
+    def even(values: dict[str, float], of: dict[str, float]) -> dict[str, Any]:
+        spread = fairness(values, domain_of, ddof, more)
+        return spread | judge(values, of) | judge.apart(values, of, ddof) if values else {}
+
     unadapted = {silo: error for silo, error in errors["global"].items() if silo not in adapted}
     return {
         "metric": metric,
@@ -194,9 +199,8 @@ def summarise(
             **judge(personal, errors["personal"]),
         },
         "fairness": {
-            "global": fairness(at_home, domain_of, ddof, more) | (judge(at_home, errors["global"]) if at_home else {}),
-            "personal": fairness(personal, domain_of, ddof, more)
-            | (judge(personal, errors["personal"]) if personal else {}),
+            "global": even(at_home, errors["global"]),
+            "personal": even(personal, errors["personal"]),
             "gap_variance": variance(gap.values()) if gap else None,
         },
         "silos": [

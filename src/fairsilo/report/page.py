@@ -375,7 +375,17 @@ def fairness(run: Run, baseline: Run | None) -> str:
         paragraph(f"{words}, around their mean; lower is more even"),
         paragraph(f"worst {worst} {share(known[worst][about])}, best {best} {share(known[best][about])}"),
         paragraph(f"variance {squared(found[VARIANCE])} {unit().squared}; mean {tails} of the silos"),
+        equal_words(found),
     )
+
+
+def equal_words(found: Mapping[str, Any]) -> str:
+    """How much of the spread the sizes of the test sets alone would make."""
+    equal = found.get("std_if_equal")
+    if equal is None:
+        return ""
+    more = "these are further apart" if found["apart"] else "these are no further apart than chance makes them"
+    return paragraph(f"equally good silos would show {points(equal)} {unit().points} on these test data: {more}")
 
 
 # ----------------------------------------------------------------------------------------------------- 3 the silos

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fairsilo.analysis.chance import EvaluationSet, Judge
 from fairsilo.analysis.metrics import tail_means
 
 Record = Mapping[str, Any]  # a run, as a line of the ledger has it
@@ -89,6 +90,17 @@ def _variance(record: Record) -> float | None:
     return 1e4 * statistics.pvariance(found) if found else None
 
 
+def _beyond(record: Record) -> float | None:
+    """Less the variance that equally good silos would show on test sets of these sizes; below 0 where that is more."""
+    found, model = _variance(record), record.get("about", "global")
+    known = {name: one for name, one in record["silos"].items() if not one["unseen"] and one.get(model) is not None}
+    if found is None or record.get("metric") != "accuracy":
+        return None
+    judge = Judge({name: EvaluationSet(one["domain"], one["samples"] or 0) for name, one in known.items()})
+    equal = judge.apart({name: one[model] for name, one in known.items()}, {}, 0)["std_if_equal"]
+    return None if equal is None else found - 1e4 * equal**2
+
+
 def validated(record: Record, model: str = "global") -> list[float]:
     """The results of all silos that train on their validation samples; older lines do not have them."""
     found = ((silo.get("validation") or {}).get(model) for silo in record["silos"].values() if not silo["unseen"])
@@ -127,6 +139,7 @@ MEASURES = {
     "worst-tenth": Measure("worst tenth of silos", _tail(0)),
     "best-tenth": Measure("best tenth of silos", _tail(1)),
     "variance": Measure("variance over silos, percent²", _variance, higher=False),
+    "variance-beyond": Measure("variance over silos beyond chance, percent²", _beyond, higher=False),
     "gap-variance": Measure("variance of gaps", lambda record: record["gap_variance"], higher=False, decimals=4),
     "loss": Measure("training loss, last round", _loss("last"), higher=False, decimals=3),
     "loss-rises": Measure("training loss, sum of its rises", _loss("rises"), higher=False, decimals=3),
