@@ -14,6 +14,7 @@ from torch import Tensor
 import tiny
 from fairsilo.api import run
 from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.streams import Batches
 from fairsilo.data.federation import Federation
 from fairsilo.errors import FairsiloError
 from fairsilo.tasks.augmentation import CHANGES, SETS, augmented, changes_of, draws, moved
@@ -29,7 +30,7 @@ def noise(count: int = 12, channels: int = 3, height: int = 16, width: int = 16)
 
 
 def changed(images: Tensor, kinds: str, seed: int = 0) -> Tensor:
-    return augmented(images, draws(kinds, len(images), tuple(images.shape[1:]), stream(seed)))
+    return augmented(images, draws(kinds, tuple(images.shape[1:]), Batches([(len(images), stream(seed))])))
 
 
 @pytest.mark.parametrize("kinds", [*(kind.name for kind in CHANGES), *SETS])
@@ -47,7 +48,9 @@ def test_every_change_keeps_shape_and_range_and_depends_on_its_stream_alone(kind
 
 
 def test_what_is_named_later_leaves_the_draws_of_earlier_changes_alone() -> None:
-    alone, more = (draws(kinds, 20, (3, 16, 16), stream()) for kinds in ("crop+flip", "holes + flip + crop + jitter"))
+    alone, more = (
+        draws(kinds, (3, 16, 16), Batches([(20, stream())])) for kinds in ("crop+flip", "holes + flip + crop + jitter")
+    )
     assert all(torch.equal(alone[key], more[key]) for key in ("shifts", "mirrored"))
 
 
@@ -186,15 +189,15 @@ def test_the_hue_turns_as_in_hsv(turn: float) -> None:
 
 
 def test_jitter_of_one_channel_leaves_colours_out() -> None:
-    assert draws("jitter(hue=0.1)", 4, (1, 8, 8), stream()).keys() == {"brightness", "contrast"}
-    drawn = draws("jitter(hue=0.1, contrast=0)", 400, (3, 8, 8), stream())
+    assert draws("jitter(hue=0.1)", (1, 8, 8), Batches([(4, stream())])).keys() == {"brightness", "contrast"}
+    drawn = draws("jitter(hue=0.1, contrast=0)", (3, 8, 8), Batches([(400, stream())]))
     assert drawn.keys() == {"brightness", "saturation", "hue"}
     assert 0.6 <= drawn["brightness"].min() < 0.65
     assert 1.35 < drawn["brightness"].max() <= 1.4
     assert -0.1 <= drawn["hue"].min() < -0.09
     assert 0.09 < drawn["hue"].max() <= 0.1
     with pytest.raises(FairsiloError, match="grayscale, and images have 1 channels"):
-        draws("grayscale", 4, (1, 8, 8), stream())
+        draws("grayscale", (1, 8, 8), Batches([(4, stream())]))
 
 
 # --------------------------------------------------------------------------------------------------------------- holes
@@ -213,7 +216,9 @@ def test_holes_are_black_squares() -> None:
 def test_masks_go_with_their_images(kinds: str) -> None:
     masks = torch.randint(0, 3, (20, 16, 16), generator=stream(3))
     task = task_of("segment", 3)
-    images, found = task.augment(masks[:, None].float(), masks, task.draws(kinds, 20, (1, 16, 16), stream()))
+    images, found = task.augment(
+        masks[:, None].float(), masks, task.draws(kinds, (1, 16, 16), Batches([(20, stream())]))
+    )
     assert torch.equal(images[:, 0], found.float())
     assert found.dtype == masks.dtype
 
@@ -222,7 +227,7 @@ def test_masks_follow_a_rotation_with_whole_class_numbers_and_ignore_colours_and
     picture = dots(30, 41, 41, 8, -5) > 127
     task = task_of("segment", 3)
     kinds = "rotation(degrees=60) + jitter + holes"
-    drawn = task.draws(kinds, 30, (1, 41, 41), stream())
+    drawn = task.draws(kinds, (1, 41, 41), Batches([(30, stream())]))
     _, found = task.augment(200.0 * picture, 2 * picture[:, 0].long(), drawn)
     assert set(found.unique().tolist()) == {0, 2}
     turned = moved(200.0 * picture, drawn)[:, 0] > 100
@@ -276,3 +281,16 @@ def test_engines_draw_alike(tmp_path: Path) -> None:
 
     assert answers("sequential") == answers("processes")
     assert answers("sequential", "none") != answers("sequential", "ga")
+
+
+# -------------------------------------------------------------------------------------------------------------- batches
+@pytest.mark.parametrize("kinds", [*SETS, "crop+flip", "rotation + scaling + shear + resized-crop + turns"])
+def test_what_is_drawn_for_all_batches_at_once_is_what_each_would_draw_by_itself(kinds: str) -> None:
+    def each() -> list[tuple[int, torch.Generator]]:
+        return [(count, stream(number)) for number, count in enumerate((16, 16, 7, 1))]
+
+    together = draws(kinds, (3, 32, 32), Batches(each()))
+    alone = [draws(kinds, (3, 32, 32), Batches([one])) for one in each()]
+    for key, drawn in together.items():
+        assert torch.equal(drawn, torch.cat([one[key] for one in alone])), key
+        assert not torch.equal(drawn[:16], drawn[16:32]), key

@@ -20,6 +20,7 @@ from fairsilo.core.output import Output
 from fairsilo.core.part import Part
 from fairsilo.core.samples import SiloData, Split
 from fairsilo.core.silo import Batch, Memory, Silo, prepare, uploaded
+from fairsilo.core.streams import Batches
 from fairsilo.core.vault import Simulated
 from fairsilo.core.vectors import AVERAGED, PRIVATE, SHARED, FlatModel, Layout, Slot
 from fairsilo.methods.text import method
@@ -154,7 +155,8 @@ def stream(seed: int = 0) -> torch.Generator:
 
 
 def augmented(images: Tensor, kinds: str, stream: torch.Generator) -> Tensor:
-    return augmentation.augmented(images, augmentation.draws(kinds, len(images), tuple(images.shape[1:]), stream))
+    drawn = augmentation.draws(kinds, tuple(images.shape[1:]), Batches([(len(images), stream)]))
+    return augmentation.augmented(images, drawn)
 
 
 @pytest.mark.parametrize("kinds", ["crop", "flip", "crop+flip"])
@@ -200,7 +202,7 @@ def test_a_crop_shifts_by_whole_pixels_and_fills_with_black() -> None:
 
 @pytest.mark.parametrize(("height", "margin"), [(6, 1), (8, 1), (15, 1), (16, 2), (24, 3)])
 def test_a_crop_shifts_by_an_eighth_and_by_one_pixel_at_least(height: int, margin: int) -> None:
-    shifts = augmentation.draws("crop", 200, (3, height, height), stream())["shifts"]
+    shifts = augmentation.draws("crop", (3, height, height), Batches([(200, stream())]))["shifts"]
     assert shifts.unique().tolist() == list(range(-margin, margin + 1))
 
 

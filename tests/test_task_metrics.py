@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fairsilo.core.streams import Batches
 from fairsilo.core.task import Task
 from fairsilo.errors import FairsiloError
 from fairsilo.tasks.classify import BINS, Classify
@@ -206,7 +207,7 @@ def test_masks_follow_their_images() -> None:
     stream = torch.Generator().manual_seed(0)
     images = torch.rand(20, 1, 16, 16, generator=stream) * 2 - 1
     targets = (images[:, 0] > 0).long()
-    changed, masks = task.augment(images, targets, task.draws("crop+flip", 20, (1, 16, 16), stream))
+    changed, masks = task.augment(images, targets, task.draws("crop+flip", (1, 16, 16), Batches([(20, stream)])))
     assert torch.equal(masks, (changed[:, 0] > 0).long())
     assert not torch.equal(changed, images)
 

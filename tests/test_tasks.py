@@ -16,6 +16,7 @@ from fairsilo.config import TrainSettings
 from fairsilo.core.measuring import read_measure, row_of, write_measure
 from fairsilo.core.messages import Message
 from fairsilo.core.samples import SiloData, Split
+from fairsilo.core.streams import Batches
 from fairsilo.core.task import Ending, Measure, Metric, Task
 from fairsilo.data.dataset import UNDECIDED, Dataset, Domain
 from fairsilo.data.federation import Federation, federate
@@ -136,8 +137,8 @@ class Brightness:
     def fault(self, targets: Tensor) -> str | None:
         return None if targets.isfinite().all() else "has targets that are not finite"
 
-    def draws(self, kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-        return {"sign": -torch.ones(count)}
+    def draws(self, kinds: str, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
+        return {"sign": -torch.ones(len(batches))}
 
     def augment(self, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         sign = drawn["sign"]

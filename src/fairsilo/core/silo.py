@@ -312,22 +312,28 @@ class Silo:
         # one stream for each part that draws, for all batches in turn
         own = () if purpose == "train" else (purpose,)
         drawing = [(part, self.stream(part.name, "draw", *own)) for part in self.method.owners("draw")]
-        steps = []
+        steps, changed = [], []
         for epoch in range(epochs):
             for number, indices in enumerate(chosen(epoch) if chosen else self._shuffled(purpose, epoch)):
-                augmentation = {}
                 if self.augment != "none":
                     stream = self.stream(purpose, "augment", epoch, number)
                     if chosen:  # who chooses samples in secret also changes them in secret
                         stream = torch.Generator().manual_seed(seed_of(self.secret("augment", epoch, number)))
-                    augmentation = self.task.draws(self.augment, len(indices), split.shape, stream)
+                    changed.append((len(indices), stream))
                 extra = {
                     f"{part.name}.{key}": drawn
                     for part, stream in drawing
                     for key, drawn in part.draw(self, indices, stream).items()
                 }
-                steps.append(Planned(indices, indices, epoch == epochs - 1, augmentation, extra))
-        return steps
+                steps.append(Planned(indices, indices, epoch == epochs - 1, {}, extra))
+        if not changed:
+            return steps
+        drawn = self.task.draws(self.augment, split.shape, streams.Batches(changed))
+        pieces = {key: torch.split(values, [count for count, _ in changed]) for key, values in drawn.items()}
+        return [
+            replace(step, augmentation={key: piece[number] for key, piece in pieces.items()})
+            for number, step in enumerate(steps)
+        ]
 
     def _shuffled(self, purpose: str, epoch: int) -> list[Tensor]:
         size = self.training.batch_size

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 
 class _Seeded:
@@ -57,6 +59,33 @@ def key(seed: int, *purpose: object) -> int:
 
 def generator(seed: int, *purpose: object) -> torch.Generator:
     return torch.Generator().manual_seed(key(seed, *purpose))
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Samples of some batches with the stream of each: what is drawn for all of them at once are the numbers that each
+    batch would draw by itself, and what is computed from them is computed once.
+
+    Args:
+        each: Of every batch how many samples it has, and its stream.
+    """
+
+    each: Sequence[tuple[int, torch.Generator]]
+
+    def __len__(self) -> int:
+        return sum(count for count, _ in self.each)
+
+    def uniform(self, low: float = 0.0, high: float = 1.0) -> Tensor:
+        """A number for each sample."""
+        return low + (high - low) * torch.cat([torch.rand(count, generator=stream) for count, stream in self.each])
+
+    def chosen(self, chance: float) -> Tensor:
+        """Whether a sample is one that this is done to."""
+        return self.uniform() < chance
+
+    def whole(self, low: int, high: int, *shape: int) -> Tensor:
+        """For each sample a whole number from low up to but not high, or as many as a shape has."""
+        return torch.cat([torch.randint(low, high, (count, *shape), generator=stream) for count, stream in self.each])
 
 
 @contextmanager

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
+
+    from fairsilo.core.streams import Batches
 
 
 @dataclass(frozen=True)
@@ -150,8 +151,8 @@ class Task(Protocol):
         """What is wrong with a silo's targets, as the end of a sentence that begins with the silo; None if nothing."""
         ...
 
-    def draws(self, kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-        """The random choices for a batch of `count` samples of a shape, one row per sample; made before training.
+    def draws(self, kinds: str, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
+        """The random choices for all samples of some batches, one row per sample; made before training.
 
         `kinds` is `data.augment`. What it must not be is refused here, before a run begins.
         """

@@ -186,7 +186,7 @@ class Blueprint:
         """A wrong `data.augment` is refused before a run begins, by the task that will draw from it."""
         if self.augment == "none":
             return
-        self.task.draws(self.augment, 2, roster.shape, torch.Generator())
+        self.task.draws(self.augment, roster.shape, streams.Batches([(2, torch.Generator())]))
         if roster.dtype != "uint8" and needs_bytes(self.augment):
             raise FairsiloError(
                 f"data.augment={self.augment} computes with colours, and images are {roster.dtype} numbers of an "

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fairsilo.core.calls import settings_in
+from fairsilo.core.streams import Batches
 from fairsilo.errors import FairsiloError
 from fairsilo.fields import check_fields, range_text, setting
 
@@ -38,8 +39,8 @@ class Change(Protocol):
     name: ClassVar[str]
     does: ClassVar[str]
 
-    def draw(self, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-        """The choices for a batch of so many images (channels x height x width each), one row per image."""
+    def draw(self, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
+        """The choices for all images of some batches (channels x height x width each), one row per image."""
         ...
 
 
@@ -53,10 +54,10 @@ class Crop:
     does: ClassVar[str] = "moved up to a share of its height each way, by whole pixels; what comes in is black"
     margin: float = setting(0.125, "that share; one pixel at least", low=0, high=0.5, open_low=True)
 
-    def draw(self, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
+    def draw(self, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
         margin = max(1, int(self.margin * shape[-2]))
-        shifts = torch.randint(0, 2 * margin + 1, (2, count, 1), generator=stream) - margin
-        return {"shifts": shifts.squeeze(-1).T.contiguous()}
+        down, right = (batches.whole(-margin, margin + 1) for _ in range(2))
+        return {"shifts": torch.stack([down, right], 1)}
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,8 @@ class Flip:
     does: ClassVar[str] = "mirrored from left to right"
     chance: float = chance(0.5)
 
-    def draw(self, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-        return {"mirrored": _chosen(self.chance, count, stream)}
+    def draw(self, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
+        return {"mirrored": batches.chosen(self.chance)}
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ class UpsideDown:
     does: ClassVar[str] = "mirrored from top to bottom"
     chance: float = chance(0.5)
 
-    def draw(self, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-        return {"upended": _chosen(self.chance, count, stream)}
+    def draw(self, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
+        return {"upended": batches.chosen(self.chance)}
 
 
 @dataclass(frozen=True)
@@ -84,13 +85,13 @@ class Turns:
     name: ClassVar[str] = "turns"
     does: ClassVar[str] = "turned by 0, 90, 180 or 270 degrees; square images only"
 
-    def draw(self, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
+    def draw(self, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
         if shape[-1] != shape[-2]:
             raise FairsiloError(
                 f"data.augment has turns, and images have {shape[-2]} x {shape[-1]} pixels; only square ones keep "
                 "their shape (rotation takes any)"
             )
-        return {"turns": torch.randint(0, 4, (count,), generator=stream)}
+        return {"turns": batches.whole(0, 4)}
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,12 @@ class ResizedCrop:
     scale: float = setting(0.7, "least share of the area", low=0, high=1, open_low=True)
     ratio: float = setting(4 / 3, "most by which width and height change against each other", low=1)
 
-    def draw(self, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-        area = _between(self.scale, 1, count, stream)
-        ratio = torch.exp(_between(-math.log(self.ratio), math.log(self.ratio), count, stream))
+    def draw(self, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
+        area = batches.uniform(self.scale, 1)
+        ratio = torch.exp(batches.uniform(-math.log(self.ratio), math.log(self.ratio)))
         wide, high = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
-        across, down = (1 - wide) * _between(-1, 1, count, stream), (1 - high) * _between(-1, 1, count, stream)
-        return {"affine": _affine((wide, 0, across), (0, high, down), count)}
+        across, down = (1 - wide) * batches.uniform(-1, 1), (1 - high) * batches.uniform(-1, 1)
+        return {"affine": _affine((wide, 0, across), (0, high, down))}
 
 
 @dataclass(frozen=True)
@@ -115,14 +116,10 @@ class Rotation:
     degrees: float = setting(30.0, "at most so far, either way", low=0, high=180, open_low=True)
     chance: float = chance(1.0)
 
-    def draw(self, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-        angle = torch.deg2rad(
-            _between(-self.degrees, self.degrees, count, stream) * _chosen(self.chance, count, stream)
-        )
+    def draw(self, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
+        angle = torch.deg2rad(batches.uniform(-self.degrees, self.degrees) * batches.chosen(self.chance))
         aspect = shape[-2] / shape[-1]  # coordinates go from -1 to 1 both ways, whatever the shape
-        return {
-            "affine": _affine((angle.cos(), -angle.sin() * aspect, 0), (angle.sin() / aspect, angle.cos(), 0), count)
-        }
+        return {"affine": _affine((angle.cos(), -angle.sin() * aspect, 0), (angle.sin() / aspect, angle.cos(), 0))}
 
 
 @dataclass(frozen=True)
@@ -132,9 +129,9 @@ class Scaling:
     by: float = setting(0.1, "at most by this share, either way", low=0, high=0.9, open_low=True)
     chance: float = chance(1.0)
 
-    def draw(self, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-        factor = 1 / (1 + _either_way(self.by, self.chance, count, stream))
-        return {"affine": _affine((factor, 0, 0), (0, factor, 0), count)}
+    def draw(self, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
+        factor = 1 / (1 + _either_way(self.by, self.chance, batches))
+        return {"affine": _affine((factor, 0, 0), (0, factor, 0))}
 
 
 @dataclass(frozen=True)
@@ -144,11 +141,9 @@ class Shear:
     degrees: float = setting(10.0, "at most so far, either way", low=0, high=80, open_low=True)
     chance: float = chance(1.0)
 
-    def draw(self, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-        angle = torch.deg2rad(
-            _between(-self.degrees, self.degrees, count, stream) * _chosen(self.chance, count, stream)
-        )
-        return {"affine": _affine((1, angle.tan() * shape[-2] / shape[-1], 0), (0, 1, 0), count)}
+    def draw(self, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
+        angle = torch.deg2rad(batches.uniform(-self.degrees, self.degrees) * batches.chosen(self.chance))
+        return {"affine": _affine((1, angle.tan() * shape[-2] / shape[-1], 0), (0, 1, 0))}
 
 
 @dataclass(frozen=True)
@@ -161,12 +156,12 @@ class Jitter:
     hue: float = setting(0.0, "moved at most by this share of the colour circle, either way", low=0, high=0.5)
     chance: float = chance(1.0)
 
-    def draw(self, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-        chosen = _chosen(self.chance, count, stream)
+    def draw(self, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
+        chosen = batches.chosen(self.chance)
         found = {}
         for name in ("brightness", "contrast", "saturation", "hue"):
             most = getattr(self, name)
-            amount = _between(-most, most, count, stream) * chosen
+            amount = batches.uniform(-most, most) * chosen
             if most and (shape[0] == 3 or name in ("brightness", "contrast")):
                 found[name] = amount if name == "hue" else 1 + amount
         return found
@@ -178,13 +173,13 @@ class Grayscale:
     does: ClassVar[str] = "without colour; images of three channels only"
     chance: float = chance(0.1)
 
-    def draw(self, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
+    def draw(self, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
         if shape[0] != 3:
             raise FairsiloError(
                 f"data.augment has grayscale, and images have {shape[0]} channels, not the 3 of colours"
             )
         # a saturation of zero; beside jitter's own factor, which `draws` multiplies it with
-        return {"saturation": 1.0 - _chosen(self.chance, count, stream).float()}
+        return {"saturation": 1.0 - batches.chosen(self.chance).float()}
 
 
 @dataclass(frozen=True)
@@ -195,12 +190,10 @@ class Holes:
     side: float = setting(0.08, "of a square, as a share of the height", low=0, high=1, open_low=True)
     chance: float = chance(1.0)
 
-    def draw(self, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
+    def draw(self, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
         side = max(1, round(self.side * shape[-2]))
-        number = torch.randint(1, self.most + 1, (count,), generator=stream) * _chosen(self.chance, count, stream)
-        top, left = (
-            torch.randint(0, max(1, length - side + 1), (count, self.most), generator=stream) for length in shape[-2:]
-        )
+        number = batches.whole(1, self.most + 1) * batches.chosen(self.chance)
+        top, left = (batches.whole(0, max(1, length - side + 1), self.most) for length in shape[-2:])
         made = torch.arange(self.most) < number[:, None]
         return {"holes": torch.stack([top, top + side * made, left, left + side * made], -1)}
 
@@ -241,11 +234,11 @@ def needs_bytes(text: str) -> bool:
     return any(name in SETS.get(text.strip(), text) for name in COLOURS)
 
 
-def draws(kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-    """The random choices for a batch of so many images (channels x height x width each), one row per image."""
+def draws(kinds: str, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
+    """The random choices for all images of some batches (channels x height x width each), one row per image."""
     found: dict[str, Tensor] = {}
     for change in changes_of(kinds):
-        for key, drawn in change.draw(count, shape, stream).items():
+        for key, drawn in change.draw(shape, batches).items():
             if key not in found:
                 found[key] = drawn
             else:  # several affine maps are one; so are two factors
@@ -346,21 +339,14 @@ def _with_holes(images: Tensor, drawn: Mapping[str, Tensor]) -> Tensor:
     return torch.where(hidden[:, None], images.new_zeros(()), images)
 
 
-def _chosen(chance: float, count: int, stream: torch.Generator) -> Tensor:
-    return torch.rand(count, generator=stream) < chance
-
-
-def _between(low: float, high: float, count: int, stream: torch.Generator) -> Tensor:
-    return low + (high - low) * torch.rand(count, generator=stream)
-
-
-def _either_way(most: float, chance: float, count: int, stream: torch.Generator) -> Tensor:
+def _either_way(most: float, chance: float, batches: Batches) -> Tensor:
     """Numbers between -most and most, zero where an image is left alone."""
-    return _between(-most, most, count, stream) * _chosen(chance, count, stream)
+    return batches.uniform(-most, most) * batches.chosen(chance)
 
 
-def _affine(first: tuple[Tensor | float, ...], second: tuple[Tensor | float, ...], count: int) -> Tensor:
+def _affine(first: tuple[Tensor | float, ...], second: tuple[Tensor | float, ...]) -> Tensor:
     """Images x 3 x 3: where in the image, from -1 to 1, a place of the changed image is taken from."""
+    count = max(len(one) for one in (*first, *second) if isinstance(one, Tensor))
     rows = [torch.stack([torch.as_tensor(one).float().expand(count) for one in row], 1) for row in (first, second)]
     return torch.stack([*rows, torch.tensor([0.0, 0.0, 1.0]).expand(count, 3)], 1)
 

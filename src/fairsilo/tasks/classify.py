@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairsilo.core.streams import Batches
 from fairsilo.core.task import Ending, Measure, Metric
 from fairsilo.tasks.augmentation import augmented, draws
 from fairsilo.tasks.losses import entropies, focal, shares
@@ -148,8 +149,8 @@ class Classify:
             return f"has labels from {low} to {high}, and there are {self.classes} classes, numbered from 0"
         return None
 
-    def draws(self, kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-        return draws(kinds, count, shape, stream)
+    def draws(self, kinds: str, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
+        return draws(kinds, shape, batches)
 
     def augment(self, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         return augmented(inputs, drawn), targets

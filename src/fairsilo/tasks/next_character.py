@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fairsilo.core.streams import Batches
 from fairsilo.core.task import Measure, Metric
 from fairsilo.tasks.classify import Classify
 from fairsilo.tasks.losses import entropies
@@ -53,7 +54,7 @@ class NextCharacter(Classify):
     def occurrences(self, targets: Tensor) -> Tensor | None:
         return None
 
-    def draws(self, kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
+    def draws(self, kinds: str, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
         return {}
 
     def augment(self, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

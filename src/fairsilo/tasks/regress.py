@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from fairsilo.core.streams import Batches
 from fairsilo.core.task import Ending, Measure, Metric
 from fairsilo.tasks.augmentation import augmented, draws
 from fairsilo.tasks.metrics import REGRESS
@@ -118,8 +119,8 @@ class Regress:
             return f"has targets of {'x'.join(map(str, targets.shape[1:]))}; each sample has one number"
         return None if targets.isfinite().all() else "has a target that is no finite number"
 
-    def draws(self, kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-        return draws(kinds, count, shape, stream)
+    def draws(self, kinds: str, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
+        return draws(kinds, shape, batches)
 
     def augment(self, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         return augmented(inputs, drawn), targets

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fairsilo.core.streams import Batches
 from fairsilo.core.task import Ending, Measure, Metric
 from fairsilo.errors import FairsiloError
 from fairsilo.tasks.augmentation import augmented, draws, moved
@@ -159,8 +160,8 @@ class Segment:
             return f"has masks with classes from {low} to {high}, and there are {self.classes}, numbered from 0"
         return None
 
-    def draws(self, kinds: str, count: int, shape: tuple[int, ...], stream: torch.Generator) -> dict[str, Tensor]:
-        return draws(kinds, count, shape, stream)
+    def draws(self, kinds: str, shape: tuple[int, ...], batches: Batches) -> dict[str, Tensor]:
+        return draws(kinds, shape, batches)
 
     def augment(self, inputs: Tensor, targets: Tensor, drawn: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Masks follow their images; what a crop lets in from outside is background."""
