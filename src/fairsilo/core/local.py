@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -73,6 +72,7 @@ def descend(silo: Silo, step: Callable[[Silo, Batch], Tensor] = gradient) -> Ten
 
 
 Some = TypeVar("Some", Batch, tuple[Batch, Batch])
+Unmade = Planned | tuple[Planned, Planned]
 
 
 class Steps(Protocol):
@@ -84,7 +84,7 @@ class Steps(Protocol):
 def follow(
     silo: Silo,
     optimizer: Steps,
-    batches: Iterable[Some | Planned],
+    batches: Iterable[Some | Unmade],
     step: Callable[[Silo, Some], Tensor] = gradient,  # type: ignore[assignment]
 ) -> Tensor:
     """Steps of an optimiser over batches, over pairs of them, or over batches that are made in the step; returns the
@@ -95,12 +95,12 @@ def follow(
 
     begun: dict[str, object] = {}  # what parts noted before the step that is being made
 
-    def whole(given: Some | Planned) -> Tensor:
+    def whole(given: Some | Unmade) -> Tensor:
         if begun.get("step") == silo.steps:  # it could not be recorded, and Python's part of it is done already
             silo.scratch = dict(begun["scratch"])  # type: ignore[call-overload]
             silo.model.train()
         begun.update(step=silo.steps, scratch=dict(silo.scratch))
-        loss = step(silo, silo.made(given) if isinstance(given, Planned) else given)  # type: ignore[arg-type]
+        loss = step(silo, _made(silo, given))
         optimizer.step()
         total.add_(loss)
         return loss
@@ -113,10 +113,17 @@ def follow(
             whole(given)
         else:
             # samples at an address of this silo's own are read before the step
-            ready = silo.made(given) if isinstance(given, Planned) and not pooled else given
+            ready = given if pooled else _made(silo, given)
             silo.recorder.taken((kind, *now), ready, whole)
         silo.steps += 1
     return total / max(silo.steps - before, 1)
+
+
+def _made(silo: Silo, given: Any) -> Any:
+    """A batch, or a pair of them, from what is planned; made ones as they are."""
+    if isinstance(given, tuple):
+        return tuple(_made(silo, one) for one in given)
+    return silo.made(given) if isinstance(given, Planned) else given
 
 
 def _held(silo: Silo) -> list[object]:
@@ -158,7 +165,7 @@ def pulled(silo: Silo, vector: Tensor, strength: float, towards: Tensor) -> tupl
 
     held = silo.model.read()
     silo.model.load(vector)
-    loss = follow(silo, make_optimizer(silo, name="pulled"), silo.batches(), step)
+    loss = follow(silo, make_optimizer(silo, name="pulled"), silo.drawn(), step)
     trained = silo.model.read()
     silo.model.load(held)
     return trained, loss
@@ -167,7 +174,7 @@ def pulled(silo: Silo, vector: Tensor, strength: float, towards: Tensor) -> tupl
 def training_only(
     silo: Silo,
     chosen: Callable[[Slot], bool],
-    batches: Iterable[Batch],
+    batches: Iterable[Batch | Planned],
     step: Callable[[Silo, Batch], Tensor] = gradient,
 ) -> Tensor:
     """Train some tensors, with a new optimiser; the others stay as they are (but for BatchNorm's statistics)."""
@@ -177,5 +184,5 @@ def training_only(
 
 def fine_tune(silo: Silo, chosen: Callable[[Slot], bool], epochs: int, steps: int = 0) -> None:
     """Train some tensors of the model held on the task alone; at most so many steps, if any are given."""
-    batches: Iterator[Batch] = silo.batches("fine-tune", epochs)
-    training_only(silo, chosen, islice(batches, steps) if steps else batches, bare)
+    batches = silo.drawn("fine-tune", epochs)
+    training_only(silo, chosen, batches[:steps] if steps else batches, bare)

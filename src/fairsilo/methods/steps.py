@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fairsilo.core.local import correct, gradient
-from fairsilo.core.silo import Batch, Silo
+from fairsilo.core.silo import Batch, Planned, Silo
 
 
 def path_length(steps: int, momentum: float = 0.0, pull: float = 0.0) -> float:
@@ -64,14 +64,15 @@ def looked_ahead(silo: Silo, batch: Batch, there: Callable[[], Batch], rate: flo
     return loss
 
 
-def halves(batch: Batch) -> tuple[Batch, Batch]:
+def halves(batch: Planned) -> tuple[Planned, Planned]:
     """The first and the second half of a batch's samples; of an odd number the second has one more."""
-    half = len(batch.targets) // 2
-    first, second = (
-        replace(batch, inputs=batch.inputs[some], targets=batch.targets[some], indices=batch.indices[some])
-        for some in (slice(0, half), slice(half, None))
-    )
-    return first, second
+    half = len(batch.indices) // 2
+
+    def samples(some: slice) -> Planned:
+        changes = {key: drawn[some] for key, drawn in batch.augmentation.items()}
+        return replace(batch, indices=batch.indices[some], places=batch.places[some], augmentation=changes)
+
+    return samples(slice(0, half)), samples(slice(half, None))
 
 
 def second_moment(before: Tensor, square: Tensor, beta: float, rule: str) -> Tensor:

@@ -32,4 +32,4 @@ class FixedHead(Part):
         require_new_optimizer(self.name, training)
 
     def train(self, silo: Silo) -> Tensor:
-        return training_only(silo, lambda slot: not is_head(slot), silo.batches())
+        return training_only(silo, lambda slot: not is_head(slot), silo.drawn())

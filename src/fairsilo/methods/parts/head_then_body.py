@@ -53,5 +53,5 @@ class HeadThenBody(Part):
     def train(self, silo: Silo) -> Tensor:
         if self.turns == "batches":
             return follow(silo, Alternating(silo), silo.drawn())
-        training_only(silo, is_head, silo.batches("head"))
-        return training_only(silo, is_body, silo.batches(epochs=self.body_epochs))
+        training_only(silo, is_head, silo.drawn("head"))
+        return training_only(silo, is_body, silo.drawn(epochs=self.body_epochs))

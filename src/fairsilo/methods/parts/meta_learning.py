@@ -19,7 +19,7 @@ from fairsilo.config import TrainSettings
 from fairsilo.core.local import bare, follow, gradient
 from fairsilo.core.optimizers import kept_optimizer, plain_step, virtual_step
 from fairsilo.core.part import About, Part
-from fairsilo.core.silo import Batch, Silo
+from fairsilo.core.silo import Batch, Planned, Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.fields import setting
 from fairsilo.methods.requirements import require_two_a_batch
@@ -51,7 +51,11 @@ class MetaLearning(Part):
 
     def train(self, silo: Silo) -> Tensor:
         with kept_optimizer(silo) as optimizer:
-            return follow(silo, optimizer, self._pairs(silo), lambda one, pair: self._gradient(one, optimizer, *pair))
+
+            def step(one: Silo, pair: tuple[Batch, Batch]) -> Tensor:
+                return self._gradient(one, optimizer, *pair)
+
+            return follow(silo, optimizer, self._pairs(silo), step)
 
     def _gradient(self, silo: Silo, optimizer: torch.optim.Optimizer, first: Batch, second: Batch) -> Tensor:
         """Leave the meta gradient; the model back at its start unless the second step goes on from the first."""
@@ -67,12 +71,12 @@ class MetaLearning(Part):
                 silo.parameters.copy_(start)
         return loss
 
-    def _pairs(self, silo: Silo) -> Iterator[tuple[Batch, Batch]]:
+    def _pairs(self, silo: Silo) -> Iterator[tuple[Planned, Planned]]:
         if self.batches == "two":
-            yield from zip(silo.batches(), silo.batches("second batch"), strict=True)
+            yield from zip(silo.drawn(), silo.drawn("second batch"), strict=True)
             return
         if len(silo.data.train) < 2:
             raise ValueError("one training sample has no halves, so nothing would be trained; set batches=two")
         # halves of one sample are dropped as a trailing batch of one is, unless all batches are so small
         least = min(4, silo.training.batch_size, len(silo.data.train))
-        yield from (halves(batch) for batch in silo.batches() if len(batch.targets) >= least)
+        yield from (halves(batch) for batch in silo.drawn() if len(batch.indices) >= least)
