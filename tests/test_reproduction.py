@@ -102,6 +102,10 @@ def test_numbers_of_a_run() -> None:
     for silo, value in zip(("a1", "a2", "b"), (0.2, 0.4, 0.6), strict=True):
         personal["silos"][silo]["personal"] = value
     assert MEASURES["silos"].of(personal) == pytest.approx(40)
+    assert MEASURES["average"].of(personal) == pytest.approx(75)  # of its global model
+    for silo in personal["silos"].values():
+        silo["global"] = None
+    assert MEASURES["average"].of(personal) == pytest.approx(45)  # of 30 and 60: a method without a global model
 
 
 def test_numbers_of_losses_and_figures() -> None:

@@ -45,11 +45,14 @@ def _percent(value: float | None) -> float | None:
 
 
 def by_domain(record: Record) -> dict[str, float]:
-    """Domain -> the global model's result there, over the silos that train."""
+    """Domain -> the global model's result there, over the silos that train; that of their own models where a method has
+    no global one."""
+    silos = [silo for silo in record["silos"].values() if not silo["unseen"]]
+    model = "global" if any(silo["global"] is not None for silo in silos) else "personal"
     found: dict[str, list[float]] = {}
-    for silo in record["silos"].values():
-        if not silo["unseen"] and silo["global"] is not None:
-            found.setdefault(silo["domain"], []).append(silo["global"])
+    for silo in silos:
+        if silo.get(model) is not None:
+            found.setdefault(silo["domain"], []).append(silo[model])
     return {domain: statistics.fmean(values) for domain, values in found.items()}
 
 
