@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from fairsilo.config import TrainSettings
 from fairsilo.core.local import bare, follow, gradient
 from fairsilo.core.optimizers import kept_optimizer, plain_step, virtual_step
 from fairsilo.core.part import About, Part
-from fairsilo.core.silo import Batch, Planned, Silo
+from fairsilo.core.silo import Planned, Silo
 from fairsilo.core.vectors import Layout
 from fairsilo.fields import setting
 from fairsilo.methods.requirements import require_two_a_batch
@@ -51,20 +52,15 @@ class MetaLearning(Part):
 
     def train(self, silo: Silo) -> Tensor:
         with kept_optimizer(silo) as optimizer:
+            return follow(silo, optimizer, self._pairs(silo), lambda one, pair: self._gradient(one, optimizer, pair))
 
-            def step(one: Silo, pair: tuple[Batch, Batch]) -> Tensor:
-                return self._gradient(one, optimizer, *pair)
-
-            return follow(silo, optimizer, self._pairs(silo), step)
-
-    def _gradient(self, silo: Silo, optimizer: torch.optim.Optimizer, first: Batch, second: Batch) -> Tensor:
+    def _gradient(self, silo: Silo, optimizer: torch.optim.Optimizer, pair: Any) -> Tensor:
         """Leave the meta gradient; the model back at its start unless the second step goes on from the first."""
+        first, second = pair  # batches, made in the step
         start = silo.parameters.detach().clone()
         loss = bare(silo, first)
-        if self.inner == "base":
-            virtual_step(optimizer, self.inner_lr)
-        else:
-            plain_step(optimizer, self.inner_lr)
+        take = virtual_step if self.inner == "base" else plain_step
+        take(optimizer, self.inner_lr)
         gradient(silo, second)
         if self.meta_base == "start":
             with torch.no_grad():
