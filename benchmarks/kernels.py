@@ -104,11 +104,13 @@ def main() -> None:
     parser.add_argument("method")
     parser.add_argument("settings", nargs="*")
     parser.add_argument("--table", help="whose settings these are on top of")
-    parser.add_argument("--held-out", default="-")
-    parser.add_argument("--round", type=int, default=3)
+    parser.add_argument("--held-out", default="-", help="with --table: the domain that takes no part")
+    parser.add_argument("--round", type=int, default=3, help="from the second on")
     parser.add_argument("--top", type=int, default=25)
     parser.add_argument("--json", type=Path)
     chosen = parser.parse_intermixed_args()
+    if chosen.round < 2 or (chosen.held_out != "-" and not chosen.table):
+        parser.error("--round is 2 or more, and --held-out goes with --table (else data.held_out=DOMAIN)")
     found = watched(asked(chosen.method, chosen.settings, chosen.table, chosen.held_out), chosen.round)
     if not found.kernels:
         raise SystemExit("no kernel of a GPU was seen: set engine.device=cuda on a machine that has one")

@@ -94,7 +94,8 @@ def _variance(record: Record) -> float | None:
 
 
 def _beyond(record: Record) -> float | None:
-    """Less the variance that equally good silos would show on test sets of these sizes; below 0 where that is more."""
+    """The variance less that which equally good silos would show on test sets of these sizes; below 0 where that is
+    more."""
     found, model = _variance(record), record.get("about", "global")
     known = {name: one for name, one in record["silos"].items() if not one["unseen"] and one.get(model) is not None}
     if found is None or record.get("metric") != "accuracy":
