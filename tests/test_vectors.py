@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fairsilo.core import vectors
 from fairsilo.core.vectors import (
     AVERAGED,
     BUFFER,
@@ -331,6 +332,40 @@ def test_a_step_on_the_flat_parameter_is_a_step_on_every_tensor(name: str) -> No
         flattened.step()
     expected = model.layout.pack(dict(plain.named_parameters()) | dict(plain.named_buffers()))
     torch.testing.assert_close(model.read(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_that_are_added_together_are_those_that_autograd_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU: to what is there, with a term in the flat vector, and nothing where the loss does not reach."""
+    monkeypatch.setattr(vectors, "RECORDING", {"cpu"})
+    model, (inputs, targets) = flat(net()), batch()
+
+    def loss() -> torch.Tensor:
+        return nn.functional.cross_entropy(model.module(inputs), targets) + 0.1 * model.parameters.square().sum()
+
+    model.eval()  # the same output every time
+    for _ in range(2):
+        loss().backward()
+    expected = model.gradients.clone()
+    model.gradients.zero_()
+    for _ in range(2):
+        model.backward(loss())
+    assert expected.count_nonzero() > len(expected) // 2
+    assert torch.equal(model.gradients, expected)
+
+    model.gradients.zero_()
+    names = [slot.name for slot in model.layout.slots if slot.role == PARAMETER]
+    first = dict(model.module.named_parameters())[names[0]]
+    model.backward(first.sum())
+    assert torch.equal(model.gradients, torch.arange(len(expected)).lt(first.numel()).float())
+
+
+def test_gradients_stay_views_of_one_vector_where_a_loss_cannot_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "RECORDING", {"cpu"})
+    model = flat(net())
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        model.backward(torch.zeros(()))
+    model.gradients.fill_(2)
+    assert all(torch.equal(one.grad, torch.full_like(one, 2)) for one in model.module.parameters())
 
 
 def test_a_term_written_in_the_flat_vector_reaches_the_gradients_of_the_module() -> None:

@@ -43,7 +43,7 @@ def gradient(silo: Silo, batch: Batch, terms: bool = True, corrections: bool = T
     """
     silo.model.gradients.zero_()
     loss = objective(silo, batch, terms)
-    loss.backward()  # type: ignore[no-untyped-call]
+    silo.model.backward(loss)
     if corrections:
         correct(silo)
     return loss.detach()

@@ -29,6 +29,6 @@ def tuned(server: Server, start: Tensor, purpose: str, epochs: int, rate: float,
             inputs, targets = data.take(chosen)
             inputs = inputs_for(model, inputs)
             prediction = model.forward(inputs).prediction
-            server.task.loss(prediction, targets.to(inputs.device)).backward()  # type: ignore[no-untyped-call]
+            model.backward(server.task.loss(prediction, targets.to(inputs.device)))
             optimizer.step()
     return model.read()

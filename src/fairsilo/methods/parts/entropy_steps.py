@@ -43,6 +43,6 @@ class EntropySteps(Part):
             for inputs in batches(self.adapt_batch):
                 silo.model.gradients.zero_()
                 prediction = silo.forward(inputs).prediction
-                mean_entropy(prediction).backward()  # type: ignore[no-untyped-call]
+                silo.model.backward(mean_entropy(prediction))
                 optimizer.step()
                 yield prediction.detach()
