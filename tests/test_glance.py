@@ -363,6 +363,34 @@ def test_a_fairness_that_is_not_compared_is_said_with_the_reason(guessed: list[s
 
 
 @pytest.mark.parametrize(
+    ("apart", "told"),
+    [
+        ({"fedavg": [False] * 6, "new": [False] * 6}, "In no run of any method are"),
+        ({"fedavg": [True] * 6, "new": [False] * 6}, "In no run of new are"),
+        ({"fedavg": [False] * 6, "new": [False] * 5 + [True]}, "In no run of fedavg are"),
+        ({"fedavg": [True] * 6, "new": [False] * 5 + [True]}, ""),
+        ({"fedavg": [None] * 6, "new": [None] * 6}, ""),  # nobody can tell, as with a loss
+        ({}, ""),  # runs from before that was noted
+    ],
+)
+def test_a_spread_that_sizes_of_test_sets_alone_would_make_is_said(
+    apart: dict[str, list[bool | None]], told: str
+) -> None:
+    found = cells(NOISE)
+    for name, runs in apart.items():
+        for number, (one, flag) in enumerate(zip([one for one in found if one["method"] == name], runs, strict=True)):
+            equal = None if flag is None else 0.02 + 0.001 * number
+            one["summary"]["fairness"]["global"] |= {"apart": flag, "std_if_equal": equal}
+    with shown_in("accuracy"):
+        opening = glance(comparison(found, "new"))
+    said = re.findall(r"<p>(In no run .*?)</p>", opening)
+    assert len(said) == bool(told)
+    if told:
+        assert said[0].startswith(told)
+        assert "a standard deviation of 2.0 to 2.5 points" in said[0]
+
+
+@pytest.mark.parametrize(
     ("guessed", "spared", "told"),
     [
         (("generalisation", "personalisation"), 0, "on the held-out domain and by silos' own models at home"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from fairsilo.analysis.metrics import AT_HOME, at_chance, with_own_models
+from fairsilo.analysis.metrics import AT_HOME, at_chance, judged_fairness, with_own_models
 from fairsilo.analysis.paired import Compared, compare_cells, together
 from fairsilo.report.blocks import figure, figures, listed, paragraph, section
 from fairsilo.report.forest import Effect, forest_chart, sure_key
@@ -49,6 +49,7 @@ def glance(content: Content) -> str:
     pictures = figures(*drawn) + sure_key(_looked(found)) if drawn else ""
     pictures += paragraph(said, "quiet") if said else ""
     pictures += paragraph(unfair) if (unfair := without_fairness(content)) else ""
+    pictures += paragraph(even) if (even := no_further_apart(content)) else ""
     pictures += figures(*trades(content))
     guessed = paragraph(unlearned) if (unlearned := not_learned(content)) else ""
     return section("glance", "At a glance", guessed, verdict(content, found), pictures, in_words(content, found))
@@ -85,6 +86,24 @@ def without_fairness(content: Content) -> str:
         return f"Fairness of {who} is not compared: {where}, and an even result there is not fair."
     verb = "is" if len(found) == 1 else "are"
     return f"Fairness is not compared: {who} {verb} {where}, and an even result there is not fair."
+
+
+def no_further_apart(content: Content) -> str:
+    """Methods of which no run has silos further apart than chance makes them; empty where there is none."""
+    runs: dict[str, list[Mapping[str, Any]]] = {}
+    for cell in content["cells"]:
+        runs.setdefault(cell["method"], []).append(judged_fairness(cell["summary"]))
+    found = [name for name in content["methods"] if all(one.get("apart") is False for one in runs.get(name, [{}]))]
+    if not found:
+        return ""
+    spreads = [unit().factor * one["std_if_equal"] for name in found for one in runs[name]]
+    least, most = (f"{value:.{decimals()}f}" for value in (min(spreads), max(spreads)))
+    equal = least if least == most else f"{least} to {most}"
+    who = "any method" if len(found) == len(content["methods"]) > 1 else listed(found, len(found))
+    return (
+        f"In no run of {who} are the silos further apart than equally good ones would seem on these test data, whose "
+        f"sizes alone make a standard deviation of {equal} {unit().points}: such a spread says nothing about fairness."
+    )
 
 
 def told_apart(name: str, others: Collection[str], own: Collection[str]) -> str:
