@@ -4,10 +4,10 @@
         --jobs 6 --minutes 20 --out lines.jsonl
 
 Tables in the order given, in each the first seed of all rows before the second. A run is one `fairsilo reproduce` in a
-process of its own; what is not finished in time is stopped, and with `--folder F` stays there, so that the next call
-goes on with it, also on another machine. OUT gets a line for every finished run as soon as it is there; one that ends
-with an error or loses a silo's update is tried once more instead. With `python benchmarks/rows.py --merge lines.jsonl`
-lines come into this checkout's ledger.
+process of its own; what is not finished in time, or when the script is interrupted or ended, is stopped, and with
+`--folder F` stays there, so that the next call goes on with it, also on another machine. OUT gets a line for every
+finished run as soon as it is there; one that ends with an error or loses a silo's update is tried once more instead.
+With `python benchmarks/rows.py --merge lines.jsonl` lines come into this checkout's ledger.
 
 Runs that share a GPU by MPS get their part of its work queues, which lanes need (README.md). Where several of these
 scripts run at once, say how many a run may have: CUDA_DEVICE_MAX_CONNECTIONS=8.
@@ -30,6 +30,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +41,7 @@ from fairsilo.runs.compare import domains_of
 from fairsilo.runs.comparison import is_setting, read_comparison_file
 from fairsilo.runs.setup import Objects, dataset_of
 
+OVER = threading.Event()  # set when the script is to end
 QUEUES = 96  # of work on one GPU for all runs together, as far as was tried: 128 were too many on an H200
 
 
@@ -78,7 +80,8 @@ def _set(domains: str) -> frozenset[str]:
 
 def listen() -> None:
     """Runs can be interrupted although a shell has its background jobs, and all that these start, ignore that."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, signal.default_int_handler)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -98,11 +101,13 @@ def made(cell: Cell, given: list[str], folder: Path, ends: float) -> str:
     command += ["--seeds", str(cell.seed), "--held-out", cell.held_out, "--out", str(out), "--lines", str(out) + ".l"]
     with Path(f"{out}.log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        try:
-            code = process.wait(max(ends - time.monotonic(), 1))
-        except subprocess.TimeoutExpired:
-            stop(process)
-            return ""
+        code = None
+        while code is None:
+            if OVER.is_set() or time.monotonic() > ends:
+                stop(process)
+                return ""
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(1)
     shutil.rmtree(out, ignore_errors=True)  # its line is all that is kept, and another try must not read it again
     if code:
         print(f"{cell}: ended with {code}\n{Path(f'{out}.log').read_text(encoding='utf-8')[-1500:]}", flush=True)
@@ -118,7 +123,7 @@ def fill(
     ends, waiting, again, lock = time.monotonic() + 60 * minutes, deque(cells), deque[Cell](), threading.Lock()
 
     def work(folder: Path) -> None:
-        while time.monotonic() < ends:
+        while time.monotonic() < ends and not OVER.is_set():
             with lock:
                 first = bool(waiting)
                 if not waiting and not again:
@@ -138,11 +143,14 @@ def fill(
     with tempfile.TemporaryDirectory() as temporary:
         folder = kept or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        threads = [threading.Thread(target=work, args=(folder,)) for _ in range(jobs)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(jobs) as pool:
+            working = [pool.submit(work, folder) for _ in range(jobs)]
+            try:
+                for one in working:
+                    one.result()
+            except KeyboardInterrupt:
+                OVER.set()
+                print("ends: runs under way are interrupted", flush=True)
 
 
 def merge(path: Path) -> None:

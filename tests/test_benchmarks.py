@@ -31,6 +31,7 @@ def test_the_share_of_the_bandwidth_is_taken() -> None:
 def test_a_run_is_interrupted_also_where_a_shell_started_all_in_the_background() -> None:
     rows = pytest.importorskip("rows")
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what is started with &
+    ended = signal.getsignal(signal.SIGTERM)
     try:
         rows.listen()
         command = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(60)"]
@@ -42,6 +43,7 @@ def test_a_run_is_interrupted_also_where_a_shell_started_all_in_the_background()
             rows.stop(one)
     finally:
         signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGTERM, ended)
     assert one.returncode == -signal.SIGINT
 
 
@@ -92,6 +94,31 @@ def test_what_is_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytes
     assert not rows.made(cell, [], tmp_path, time.monotonic() + 3)
     assert rows.made(cell, [], tmp_path, time.monotonic() + 60) == "True"
     assert not (tmp_path / cell.folder).exists()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_the_script_that_is_ended_interrupts_its_runs_and_begins_no_other(tmp_path: Path, how: signal.Signals) -> None:
+    folder = tmp_path / "fairsilo"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    run = "import sys, time, pathlib\no = pathlib.Path(sys.argv[sys.argv.index('--out') + 1])\no.mkdir()\n"
+    run += (
+        "try:\n    (o / 'told').touch()\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    (o / 'stopped').touch()\n"
+    )
+    (folder / "cli.py").write_text(run)
+    script = "import os, sys, pathlib, rows\nrows.listen()\nwhere = pathlib.Path(sys.argv[1])\n"
+    script += "os.environ['PYTHONPATH'] = str(where)\n"
+    script += "cells = [rows.Cell('some/table', row, 'a', 0) for row in ('one', 'two')]\n"
+    script += "rows.fill(cells, [], 1, 5.0, where / 'out', '', where / 'kept')\n"
+    benchmarks = Path(__file__).parents[1] / "benchmarks"
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=benchmarks) as one:
+        ends = time.monotonic() + 60
+        while not list(tmp_path.glob("kept/*/told")) and time.monotonic() < ends:
+            time.sleep(0.1)
+        one.send_signal(how)
+        assert one.wait(60) == 0
+    (left,) = tmp_path.glob("kept/*/")
+    assert (left / "stopped").exists()
 
 
 def test_a_trace_says_how_long_a_gpu_was_busy_and_with_what() -> None:
