@@ -29,7 +29,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +41,6 @@ from fairsilo.runs.compare import domains_of
 from fairsilo.runs.comparison import is_setting, read_comparison_file
 from fairsilo.runs.setup import Objects, dataset_of
 
-OVER = threading.Event()  # set when the script is to end
 QUEUES = 96  # of work on one GPU for all runs together, as far as was tried: 128 were too many on an H200
 
 
@@ -78,10 +77,15 @@ def _set(domains: str) -> frozenset[str]:
     return frozenset(domains.split("+"))
 
 
-def listen() -> None:
-    """Runs can be interrupted although a shell has its background jobs, and all that these start, ignore that."""
+def listen() -> list[int]:
+    """Signals that ask for an end, noted as they come; nothing is raised, so that all threads go their way to it.
+
+    Runs can then be interrupted although a shell has its background jobs, and all that these start, ignore that.
+    """
+    asked: list[int] = []
     for ending in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(ending, signal.default_int_handler)
+        signal.signal(ending, lambda number, _: asked.append(number))
+    return asked
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -94,8 +98,8 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             return
 
 
-def made(cell: Cell, given: list[str], folder: Path, ends: float) -> str:
-    """Run one; returns the line of its ledger, or nothing where it was not finished."""
+def made(cell: Cell, given: list[str], folder: Path, ends: float, asked: Sequence[int] = ()) -> str:
+    """Run one; returns the line of its ledger, or nothing where it was not finished in time or before the end."""
     out = folder / cell.folder
     command = [sys.executable, "-m", "fairsilo.cli", "reproduce", cell.table, *given, "--rows", cell.row]
     command += ["--seeds", str(cell.seed), "--held-out", cell.held_out, "--out", str(out), "--lines", str(out) + ".l"]
@@ -103,7 +107,7 @@ def made(cell: Cell, given: list[str], folder: Path, ends: float) -> str:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         code = None
         while code is None:
-            if OVER.is_set() or time.monotonic() > ends:
+            if asked or time.monotonic() > ends:
                 stop(process)
                 return ""
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -116,20 +120,27 @@ def made(cell: Cell, given: list[str], folder: Path, ends: float) -> str:
 
 
 def fill(
-    cells: list[Cell], given: list[str], jobs: int, minutes: float, out: Path, commit: str, kept: Path | None = None
+    cells: list[Cell],
+    given: list[str],
+    jobs: int,
+    minutes: float,
+    out: Path,
+    commit: str,
+    kept: Path | None = None,
+    asked: Sequence[int] = (),
 ) -> None:
     """What ends with an error or loses a silo's update, mostly for want of memory, is tried once more when all others
     have been; a line is written of whole runs alone."""
     ends, waiting, again, lock = time.monotonic() + 60 * minutes, deque(cells), deque[Cell](), threading.Lock()
 
     def work(folder: Path) -> None:
-        while time.monotonic() < ends and not OVER.is_set():
+        while time.monotonic() < ends and not asked:
             with lock:
                 first = bool(waiting)
                 if not waiting and not again:
                     return
                 cell = (waiting or again).popleft()
-            line = made(cell, given, folder, ends)
+            line = made(cell, given, folder, ends, asked)
             told = {"table": cell.table, **json.loads(line)} | ({"commit": commit} if commit else {}) if line else {}
             with lock:
                 if told and not told["failures"]:
@@ -145,12 +156,8 @@ def fill(
         folder.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(jobs) as pool:
             working = [pool.submit(work, folder) for _ in range(jobs)]
-            try:
-                for one in working:
-                    one.result()
-            except KeyboardInterrupt:
-                OVER.set()
-                print("ends: runs under way are interrupted", flush=True)
+        for one in working:
+            one.result()
 
 
 def merge(path: Path) -> None:
@@ -176,14 +183,16 @@ def main() -> None:
     if chosen.merge:
         merge(chosen.merge)
         return
-    listen()
+    asked = listen()
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", str(max(1, min(32, QUEUES // chosen.jobs))))
     tables = [text for text in chosen.arguments if not is_setting(text)]
     given = [text for text in chosen.arguments if is_setting(text)]
     rows = [row.strip() for row in chosen.rows.split(";") if row.strip()]
     cells = [cell for name in tables for cell in missing(name, given, rows, chosen.seeds)]
     print(f"{len(cells)} runs are missing", flush=True)
-    fill(cells, given, chosen.jobs, chosen.minutes, chosen.out, chosen.commit, chosen.folder)
+    fill(cells, given, chosen.jobs, chosen.minutes, chosen.out, chosen.commit, chosen.folder, asked)
+    if asked:
+        raise SystemExit(128 + asked[0])
 
 
 if __name__ == "__main__":

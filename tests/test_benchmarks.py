@@ -106,19 +106,20 @@ def test_the_script_that_is_ended_interrupts_its_runs_and_begins_no_other(tmp_pa
         "try:\n    (o / 'told').touch()\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    (o / 'stopped').touch()\n"
     )
     (folder / "cli.py").write_text(run)
-    script = "import os, sys, pathlib, rows\nrows.listen()\nwhere = pathlib.Path(sys.argv[1])\n"
+    script = "import os, sys, pathlib, rows\nasked = rows.listen()\nwhere = pathlib.Path(sys.argv[1])\n"
     script += "os.environ['PYTHONPATH'] = str(where)\n"
     script += "cells = [rows.Cell('some/table', row, 'a', 0) for row in ('one', 'two')]\n"
-    script += "rows.fill(cells, [], 1, 5.0, where / 'out', '', where / 'kept')\n"
+    script += "rows.fill(cells, [], 1, 5.0, where / 'out', '', where / 'kept', asked)\nsys.exit(128 + asked[0])\n"
     benchmarks = Path(__file__).parents[1] / "benchmarks"
     with subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], cwd=benchmarks) as one:
         ends = time.monotonic() + 60
         while not list(tmp_path.glob("kept/*/told")) and time.monotonic() < ends:
             time.sleep(0.1)
         one.send_signal(how)
-        assert one.wait(60) == 0
-    (left,) = tmp_path.glob("kept/*/")
-    assert (left / "stopped").exists()
+        time.sleep(0.05)
+        one.send_signal(how)  # twice, as from somebody who cannot wait
+        assert one.wait(60) == 128 + how
+    assert len(list(tmp_path.glob("kept/*/stopped"))) == len(list(tmp_path.glob("kept/*.log"))) == 1
 
 
 def test_a_trace_says_how_long_a_gpu_was_busy_and_with_what() -> None:

@@ -41,7 +41,6 @@ def gradient(silo: Silo, batch: Batch, terms: bool = True, corrections: bool = T
 
     Without `terms` it is the bare task's loss; without `corrections` the gradient stays as the loss gives it.
     """
-    silo.model.gradients.zero_()
     loss = objective(silo, batch, terms)
     silo.model.backward(loss)
     if corrections:

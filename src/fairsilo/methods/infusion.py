@@ -77,9 +77,8 @@ class Infusion:
             optimizer = self._optimizer(self.flat)
             for epoch in range(epochs):
                 for chosen in self._batches(name, "initial", epoch):
-                    self.flat.gradients.zero_()
                     phi, labels = self.answers(name, chosen)
-                    F.cross_entropy(phi[index], labels).backward()  # type: ignore[no-untyped-call]
+                    self.flat.backward(F.cross_entropy(phi[index], labels))
                     optimizer.step()
         return self.flat.read()
 

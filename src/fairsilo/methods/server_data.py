@@ -25,7 +25,6 @@ def tuned(server: Server, start: Tensor, purpose: str, epochs: int, rate: float,
         order = torch.randperm(len(data), generator=server.stream(purpose, epoch))
         for begin in range(0, len(data) - 1, batch_size):
             chosen = order[begin : begin + batch_size]
-            model.gradients.zero_()
             inputs, targets = data.take(chosen)
             inputs = inputs_for(model, inputs)
             prediction = model.forward(inputs).prediction

@@ -101,8 +101,9 @@ def no_further_apart(content: Content) -> str:
     equal = least if least == most else f"{least} to {most}"
     who = "any method" if len(found) == len(content["methods"]) > 1 else listed(found, len(found))
     return (
-        f"In no run of {who} are the silos further apart than equally good ones would seem on these test data, whose "
-        f"sizes alone make a standard deviation of {equal} {unit().points}: such a spread says nothing about fairness."
+        f"In no run of {who} are the silos further apart than equally good ones would seem on these test data (a "
+        f"standard deviation of {equal} {unit().points}): one run does not show that they are served unevenly. A "
+        "difference between methods that share the test data can still be sure."
     )
 
 

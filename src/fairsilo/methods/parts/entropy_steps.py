@@ -41,7 +41,6 @@ class EntropySteps(Part):
             use_batch_statistics(silo.model.module)
             optimizer = torch.optim.Adam(leaves, lr=self.adapt_lr, fused=True)
             for inputs in batches(self.adapt_batch):
-                silo.model.gradients.zero_()
                 prediction = silo.forward(inputs).prediction
                 silo.model.backward(mean_entropy(prediction))
                 optimizer.step()
