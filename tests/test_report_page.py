@@ -412,6 +412,18 @@ def test_weights_that_are_the_same_are_not_ranked(tmp_path: Path) -> None:
     assert "In the last round art counted most (0.500), photo least (0.200)." in shown
 
 
+def test_silos_whose_updates_count_for_nothing_are_named(tmp_path: Path) -> None:
+    """Weights that hit 0 stay unseen in a figure of many lines."""
+    even, without = {"art": 0.5, "clipart": 0.5, "photo": 0.5}, {"art": 0.0, "clipart": 0.4, "photo": 0.6}
+    assert "had no weight" not in words(part(read(make(tmp_path / "even", extra={2: {"weights": even}})), "weights"))
+    extra = {number: {"weights": without} for number in (2, 3, 5)} | {6: {"weights": without | {"photo": 1e-12}}}
+    shown = words(part(read(make(tmp_path / "zero", extra=extra)), "weights"))
+    told = "took part in rounds 2 to 3, 5 to 6 and had no weight: nothing of its update came into the model."
+    assert f"art {told}" in shown
+    assert "photo took part in round 6 and had no weight" in shown
+    assert shown.index("art took part") < shown.index("photo took part")
+
+
 def test_gap_variance_states_the_factor(tmp_path: Path) -> None:
     shown = words(part(read(make(tmp_path / "run")), "gaps"))
     assert "FFT-GP's eq. 6 is 2 M² times this" in shown

@@ -22,6 +22,7 @@ from fairsilo.report.blocks import (
     panel,
     paragraph,
     points,
+    ranges,
     section,
     share,
     table,
@@ -30,6 +31,8 @@ from fairsilo.report.lines import line_chart
 from fairsilo.report.series import Point, Series, emphasised, legend
 from fairsilo.report.texts import duration, percent, plain, size, text
 from fairsilo.report.units import unit
+
+NOTHING = 1e-9  # a weight below it
 
 
 # ------------------------------------------------------------------------------------------------------- 4 curves
@@ -175,6 +178,21 @@ def _weights_figure(run: Run) -> str:
     return figure(title, chart, legend(series))
 
 
+def _for_nothing(past: Sequence[tuple[int, Mapping[str, float]]], most: int = 5) -> list[str]:
+    """Silos that took part and had no weight, with the rounds; most rounds first."""
+    silent: dict[str, list[int]] = {}
+    for number, found in past:
+        for name, weight in found.items():
+            if abs(weight) < NOTHING:
+                silent.setdefault(name, []).append(number)
+    names = sorted(silent, key=lambda name: (-len(silent[name]), name))
+    said = [
+        f"{name} took part in {ranges(silent[name])} and had no weight: nothing of its update came into the model."
+        for name in names[:most]
+    ]
+    return said + ([f"So it was with {len(names) - most} other silos in some round."] if len(names) > most else [])
+
+
 def weights(run: Run, baseline: Run | None) -> str:
     past, told = _past_weights(run), _warm_ups(run)
     sums = [math.fsum(found.values()) for _, found in past if found]
@@ -193,6 +211,7 @@ def weights(run: Run, baseline: Run | None) -> str:
             said.append(f"{when} all silos counted the same ({plain(most)}).")
         else:
             said.append(f"{when} {highest} counted most ({plain(most)}), {lowest} least ({plain(least)}).")
+    said += _for_nothing(past)
     said += [note[:1].upper() + note[1:] + "." for _, note in told]
     if CLUSTERED in run.info:
         said.append(f"Clustering accuracy: {share(run.info[CLUSTERED])} of the silos are in a cluster of their domain.")
