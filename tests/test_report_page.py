@@ -422,6 +422,10 @@ def test_silos_whose_updates_count_for_nothing_are_named(tmp_path: Path) -> None
     assert f"art {told}" in shown
     assert "photo took part in round 6 and had no weight" in shown
     assert shown.index("art took part") < shown.index("photo took part")
+    make(tmp_path / "zero" / "baseline", "fedavg")
+    method = json.loads((tmp_path / "zero" / "run.json").read_text(encoding="utf-8"))["method"]
+    beside = words(part(read(tmp_path / "zero"), "weights"))
+    assert f"art took part in rounds 2 to 3, 5 to 6 of {method} and had no weight" in beside
 
 
 def test_gap_variance_states_the_factor(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def _weights_figure(run: Run) -> str:
     return figure(title, chart, legend(series))
 
 
-def _for_nothing(past: Sequence[tuple[int, Mapping[str, float]]], most: int = 5) -> list[str]:
+def _for_nothing(past: Sequence[tuple[int, Mapping[str, float]]], of: str, most: int = 5) -> list[str]:
     """Silos that took part and had no weight, with the rounds; most rounds first."""
     silent: dict[str, list[int]] = {}
     for number, found in past:
@@ -187,7 +187,7 @@ def _for_nothing(past: Sequence[tuple[int, Mapping[str, float]]], most: int = 5)
                 silent.setdefault(name, []).append(number)
     names = sorted(silent, key=lambda name: (-len(silent[name]), name))
     said = [
-        f"{name} took part in {ranges(silent[name])} and had no weight: nothing of its update came into the model."
+        f"{name} took part in {ranges(silent[name])}{of} and had no weight: nothing of its update came into the model."
         for name in names[:most]
     ]
     return said + ([f"So it was with {len(names) - most} other silos in some round."] if len(names) > most else [])
@@ -211,7 +211,7 @@ def weights(run: Run, baseline: Run | None) -> str:
             said.append(f"{when} all silos counted the same ({plain(most)}).")
         else:
             said.append(f"{when} {highest} counted most ({plain(most)}), {lowest} least ({plain(least)}).")
-    said += _for_nothing(past)
+    said += _for_nothing(past, f" of {run.method}" if baseline else "")
     said += [note[:1].upper() + note[1:] + "." for _, note in told]
     if CLUSTERED in run.info:
         said.append(f"Clustering accuracy: {share(run.info[CLUSTERED])} of the silos are in a cluster of their domain.")
