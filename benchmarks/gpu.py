@@ -30,7 +30,13 @@ from fairsilo.engine.sequential import Sequential
 from fairsilo.runs.bench import Job, one_round
 
 TF32 = Arithmetic("tf32")
-KINDS = {"float32": EXACT, "tf32": TF32, "tf32, channels last": Arithmetic("tf32", True), "fast": fast("cuda")}
+KINDS = {
+    "float32": EXACT,
+    "tf32": TF32,
+    "tf32, channels last": Arithmetic("tf32", True),
+    "tf32, fused": Arithmetic("tf32", fused=True),
+    "fast": fast("cuda"),
+}
 
 
 def plain(job: Job, arithmetic: Arithmetic) -> Callable[[], None]:

@@ -1,9 +1,10 @@
 """Runs every entry of the catalogue on a GPU twice, step by step and recorded on lanes, and compares the numbers.
 
-    CUBLAS_WORKSPACE_CONFIG=:4096:8 PYTHONPATH=src:tests python benchmarks/gpu_law.py [ENTRY ...]
+    CUBLAS_WORKSPACE_CONFIG=:4096:8 PYTHONPATH=src:tests python benchmarks/gpu_law.py [--fused] [ENTRY ...]
 
 One line an entry: equal bit by bit, or the largest relative difference of the final model; how many steps were
-captured; what the engine said. It ends with 1 where an entry differs by more than 1e-5, relative, after three rounds.
+captured; what the engine said. With `--fused` the recorded run has fairsilo's own kernels (`engine.fused`). It ends
+with 1 where an entry differs by more than 1e-5, relative, after three rounds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import time
 import torch
 
 import tiny
-from fairsilo.core.arithmetic import EXACT
+from fairsilo.core.arithmetic import EXACT, Arithmetic
 from fairsilo.data.federation import Federation
 from fairsilo.engine.lanes import Lanes
 from fairsilo.errors import FairsiloError
@@ -32,11 +33,12 @@ def sharing() -> Federation:
     return dataclasses.replace(people, silos=(one, dataclasses.replace(other, test=one.test), *rest))
 
 
-def compared(how: str) -> tuple[float, str]:
+def compared(how: str, arithmetic: Arithmetic) -> tuple[float, str]:
     """The largest relative difference, and a line about it."""
     people, said, lanes = sharing(), [], []
 
     def engine(plan, silos):
+        plan = dataclasses.replace(plan, arithmetic=arithmetic)
         lanes.append(Lanes(plan, silos, 2, strict=True, say=said.append))
         return lanes[0]
 
@@ -58,10 +60,11 @@ def compared(how: str) -> tuple[float, str]:
 def main(names: list[str]) -> int:
     torch.use_deterministic_algorithms(True, warn_only=True)
     bad, equal = [], 0
+    fused, names = "--fused" in names, [one for one in names if one != "--fused"]
     with EXACT.set():
         for how in names or tiny.ALL:
             try:
-                largest, line = compared(how)
+                largest, line = compared(how, Arithmetic(fused=fused))
             except (FairsiloError, RuntimeError, ValueError, AttributeError, TypeError) as problem:
                 largest, line = float("inf"), f"{how:45s} raised {type(problem).__name__}: {str(problem)[:300]}"
             print(line, flush=True)

@@ -43,6 +43,7 @@ AREAS = {
     "methods/infusion.py": "Synthetic images",
     "models": "Models",
     "core/pixels.py": "Models",
+    "core/fused.py": "Models",
     "core/recurrence.py": "Models",
     "tasks": "Tasks",
     "engine": "Training",

@@ -81,6 +81,15 @@ CASES: list[tuple[str, dict[str, Any], list[str], str, dict[str, Any], list[str]
     ("engine.lanes=2", {}, [], "only the engine lanes has them", {}, ["engine.device=cuda"]),
     ("engine.deterministic=true", {}, [], "the same numbers every time", {}, ["engine.device=cuda"]),
     ("engine.recurrence=layers", {}, [], "is for GPUs", {}, ["engine.device=cuda"]),
+    ("engine.fused=true", {}, [], "is for GPUs", {}, ["engine.device=cuda"]),
+    (
+        "engine.fused=true",
+        {},
+        ["engine.device=cuda", "engine.channels_last=true"],
+        "without channels_last",
+        {},
+        ["engine.device=cuda"],
+    ),
     (
         "engine.recurrence=layers",
         {},

@@ -266,6 +266,9 @@ class EngineSettings:
         "on a GPU: LSTM layers by cuDNN, kernels for every step; or one kernel a layer, faster with many lanes or runs",
         choices=("steps", "layers"),
     )
+    fused: bool = setting(
+        False, "on a GPU: batch normalisation, activations and depthwise convolutions by kernels of our own"
+    )
     deterministic: bool = setting(
         False, "on a GPU: kernels that give the same numbers every time, where there are such; slower"
     )

@@ -28,6 +28,8 @@ class Arithmetic:
         convolutions: Of a CPU: `kernels`, PyTorch's own; or `matrices`, products of them (core/convolutions.py).
         recurrence: Of a GPU: LSTM layers by `steps`, cuDNN's kernels; or by `layers`, one kernel each
             (core/recurrence.py).
+        fused: Of a GPU: batch normalisation with its activation, and gradients of depthwise convolutions, by kernels of
+            fairsilo's own (core/fused.py).
         deterministic: Of a GPU: kernels that give the same numbers every time. Others add numbers up in the order in
             which they happen to be ready, and after some rounds of training that is a matter of points.
     """
@@ -37,6 +39,7 @@ class Arithmetic:
     onednn: bool = True
     convolutions: str = "kernels"
     recurrence: str = "steps"
+    fused: bool = False
     deterministic: bool = False
 
     @classmethod

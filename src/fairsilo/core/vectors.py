@@ -21,6 +21,7 @@ from torch.func import functional_call
 
 from fairsilo.core.arithmetic import EXACT, Arithmetic
 from fairsilo.core.convolutions import by_matrices
+from fairsilo.core.fused import by_fused_kernels
 from fairsilo.core.output import Output, as_output, widened
 from fairsilo.core.pixels import Pixels
 from fairsilo.core.recurrence import by_layers
@@ -178,8 +179,11 @@ class FlatModel:
         self.arithmetic = arithmetic
         if arithmetic.convolutions == "matrices":
             by_matrices(module)
-        if arithmetic.recurrence == "layers" and torch.device(device).type == "cuda":
-            by_layers(module)
+        if torch.device(device).type == "cuda":
+            if arithmetic.recurrence == "layers":
+                by_layers(module)
+            if arithmetic.fused:
+                by_fused_kernels(module)
         self.layout = layout
         self.pixels = Pixels.of(module)  # how it wants its images
         self._frozen = _frozen_modules(module)

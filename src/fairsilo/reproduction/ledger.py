@@ -20,7 +20,7 @@ from fairsilo.reproduction.tables import FOLDER
 
 RESULTS = FOLDER / "results"
 ELSEWHERE = {"packed", "folder", "root", "server", *(item.name for item in dataclasses.fields(EngineSettings))}
-ROUNDING = ("precision", "channels_last", "convolutions", "recurrence")
+ROUNDING = ("precision", "channels_last", "convolutions", "recurrence", "fused")
 USUAL = EngineSettings()  # of a folder that was begun before there was a setting
 DIGITS = 6  # of the numbers that are kept
 KEPT = ("domain", "unseen", "samples", "global", "adapted", "personal", "gap", "validation")  # of every silo

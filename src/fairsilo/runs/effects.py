@@ -147,7 +147,7 @@ RULES = (
         "it is for CPUs",
     ),
     Rule(
-        ("engine.recurrence",),
+        ("engine.recurrence", "engine.fused"),
         lambda at: at.experiment.engine.device == "cpu",
         "it is for GPUs",
     ),
@@ -155,6 +155,11 @@ RULES = (
         ("engine.recurrence",),
         lambda at: at.experiment.engine.precision == "bfloat16",
         "it is for float32 and tf32; in bfloat16 cuDNN computes LSTM layers",
+    ),
+    Rule(
+        ("engine.fused",),
+        lambda at: at.experiment.engine.precision == "bfloat16" or at.experiment.engine.channels_last,
+        "its kernels are for float32 and tf32, without channels_last",
     ),
     Rule(
         ("engine.deterministic",),
