@@ -5,6 +5,7 @@
 #
 # Give rows.py --out NAME.jsonl, --folder keep-NAME and > NAME.log. A rented machine that goes back when idle is kept by the next
 # look alone: ask for several at once, each with some minutes of sleep, before you think about what the first one says.
+# The last call is for end.sh.
 set -uo pipefail
 work=$1 out=$2
 sleep "${3:-0}"

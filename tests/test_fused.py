@@ -1,4 +1,5 @@
-"""Fused kernels compute what PyTorch's layers do: values, gradients, running statistics; in Triton's interpreter."""
+"""Fused kernels compute what PyTorch's layers do: values, gradients, running statistics; on a GPU, or in Triton's
+interpreter where there is none."""
 
 from __future__ import annotations
 
@@ -20,9 +21,13 @@ from fairsilo.laws.tiny import TRAINING, Ground, TinyNet
 from fairsilo.methods.text import method
 
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+
 @pytest.fixture
-def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    if DEVICE == "cpu":
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
     pytest.importorskip("triton", reason="Triton comes with PyTorch's builds for GPUs")
 
 
@@ -47,7 +52,7 @@ def fused_copy(network: nn.Module) -> nn.Module:
 
 def found_by(network: nn.Module, images: Tensor) -> list[Tensor]:
     """Values, the gradients of a loss in which each value has a weight of its own, and what the layer remembers."""
-    images = images.clone().requires_grad_()
+    network, images = network.to(DEVICE), images.to(DEVICE, copy=True).requires_grad_()
     values = network(images)
     weights = torch.randn(values.shape, generator=torch.Generator().manual_seed(1)).to(values)
     gradients = torch.autograd.grad((values * weights).sum(), [images, *network.parameters()])
@@ -64,7 +69,7 @@ def assert_alike(plain: nn.Module, other: nn.Module, images: Tensor) -> None:
         assert float((ours - best).norm()) <= allowed
 
 
-@pytest.mark.usefixtures("interpreted")
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize(
     "activation", [nn.Identity(), nn.ReLU(inplace=True), nn.ReLU6()], ids=lambda one: type(one).__name__
 )
@@ -86,7 +91,7 @@ def test_normalisation_is_batch_norm(
         assert_alike(plain, other, images)
 
 
-@pytest.mark.usefixtures("interpreted")
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding", "size"),
     [(3, 1, 1, (6, 7)), (5, 2, 0, (11, 9)), (5, 1, 2, (4, 4)), ((3, 5), (2, 1), (0, 2), (8, 8)), (1, 1, 0, (3, 3))],
@@ -104,7 +109,7 @@ def test_gradients_are_those_of_a_depthwise_convolution(
     assert_alike(plain, other, images)
 
 
-@pytest.mark.usefixtures("interpreted")
+@pytest.mark.usefixtures("kernels")
 def test_gradients_of_gradients_are_those_of_the_library() -> None:
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Conv2d(3, 3, 3, groups=3, bias=False), *normalised(nn.ReLU6(), 3))
@@ -112,8 +117,8 @@ def test_gradients_of_gradients_are_those_of_the_library() -> None:
     images = torch.randn(4, 3, 5, 5)
 
     def second(network: nn.Module) -> list[Tensor]:
-        given = images.clone().requires_grad_()
-        loss = (network(given) ** 3).sum()
+        given = images.to(DEVICE, copy=True).requires_grad_()
+        loss = (network.to(DEVICE)(given) ** 3).sum()
         (first,) = torch.autograd.grad(loss, given, create_graph=True)
         return list(torch.autograd.grad((first**2).sum(), [given, *network.parameters()]))
 
@@ -192,9 +197,11 @@ def fused_network(classes: int, channels: int) -> nn.Module:
     return network
 
 
-@pytest.mark.usefixtures("interpreted")
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("how", ["fft-gp", "fedmix"])
 def test_runs_come_to_the_same_model(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if DEVICE == "cuda":
+        pytest.skip("silos here train on the CPU; benchmarks/gpu_law.py --fused does the same on a GPU")
     launched: list[str] = []
     launch = fused._launch
 

@@ -379,6 +379,7 @@ def test_a_table_is_run_shown_and_recorded(folder: Path, tmp_path: Path) -> None
         "channels_last": False,
         "convolutions": "kernels",
         "recurrence": "steps",
+        "fused": False,
     }
     assert {silo["domain"] for silo in line["silos"].values()} >= {"street", "photo"}
     assert line["failures"] == 0
