@@ -20,7 +20,6 @@ from fairsilo.errors import FairsiloError
 from fairsilo.laws.tiny import TRAINING, Ground, TinyNet
 from fairsilo.methods.text import method
 
-
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
@@ -48,6 +47,19 @@ def fused_copy(network: nn.Module) -> nn.Module:
     other = copy.deepcopy(network)
     by_fused_kernels(other)
     return other
+
+
+def noted_launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the kernels that run from now on."""
+    launched: list[str] = []
+    launch = fused._launch
+
+    def noted(name: str, *given: Any, **more: Any) -> None:
+        launched.append(name)
+        launch(name, *given, **more)
+
+    monkeypatch.setattr(fused, "_launch", noted)
+    return launched
 
 
 def found_by(network: nn.Module, images: Tensor) -> list[Tensor]:
@@ -92,6 +104,24 @@ def test_normalisation_is_batch_norm(
 
 
 @pytest.mark.usefixtures("kernels")
+@pytest.mark.parametrize(("affine", "running"), [(True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("piece", [4096, 16])
+def test_a_norm_may_lack_weights_or_running_statistics(
+    affine: bool, running: bool, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "PIECE", piece)
+    plain = nn.Sequential(nn.BatchNorm2d(2, affine=affine, track_running_stats=running), nn.ReLU6())
+    other = fused_copy(plain)
+    launched = noted_launches(monkeypatch)
+    images = 9 * torch.randn(3, 2, 5, 4, generator=torch.Generator().manual_seed(0))
+    assert_alike(plain, other, images)
+    assert launched
+    launched.clear()
+    assert_alike(plain.eval(), other.eval(), images)
+    assert bool(launched) is not running  # by the batch alone at evaluation too
+
+
+@pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize(
     ("kernel", "stride", "padding", "size"),
     [(3, 1, 1, (6, 7)), (5, 2, 0, (11, 9)), (5, 1, 2, (4, 4)), ((3, 5), (2, 1), (0, 2), (8, 8)), (1, 1, 0, (3, 3))],
@@ -128,7 +158,7 @@ def test_gradients_of_gradients_are_those_of_the_library() -> None:
 
 def test_what_the_kernels_are_not_for_stays_as_it_is(triton_there: None) -> None:
     layers = nn.Sequential(
-        nn.BatchNorm2d(4, affine=False, track_running_stats=False),
+        nn.InstanceNorm2d(4),
         nn.ReLU(),
         nn.BatchNorm1d(4),
         nn.Conv2d(4, 8, 3, groups=4),
@@ -202,14 +232,7 @@ def fused_network(classes: int, channels: int) -> nn.Module:
 def test_runs_come_to_the_same_model(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if DEVICE == "cuda":
         pytest.skip("silos here train on the CPU; benchmarks/gpu_law.py --fused does the same on a GPU")
-    launched: list[str] = []
-    launch = fused._launch
-
-    def noted(name: str, *given: Any, **more: Any) -> None:
-        launched.append(name)
-        launch(name, *given, **more)
-
-    monkeypatch.setattr(fused, "_launch", noted)
+    launched = noted_launches(monkeypatch)
     training = replace(TRAINING, rounds=1)
     plain, other = (Ground(model).loop(method(how), training).run() for model in ("", fused_network))
     assert {"normalise", "differentiate"} <= set(launched)

@@ -38,7 +38,7 @@ def by_fused_kernels(module: nn.Module) -> None:
         FairsiloError: Triton is not there.
     """
     for one in module.modules():
-        if type(one) is nn.BatchNorm2d and one.affine and one.track_running_stats:
+        if type(one) is nn.BatchNorm2d and one.num_features:
             _require_triton()
             one.__class__ = FusedBatchNorm2d
         if type(one) is nn.Conv2d and _depthwise(one):
@@ -82,14 +82,17 @@ class FusedBatchNorm2d(nn.BatchNorm2d):
     squash = 0
 
     def forward(self, input: Tensor) -> Tensor:
-        count = input.numel() // max(1, self.num_features)
-        tracked = self.training and self.track_running_stats and self.momentum is not None
-        if not tracked or not _plain(input) or not 1 < count <= PIECE * PIECES:
+        kept = self.training and self.track_running_stats  # running statistics are to follow
+        count = input.numel() // self.num_features
+        by_itself = self.training or self.running_mean is None
+        fits = _plain(input) and 1 < count <= PIECE * PIECES and (self.momentum is not None or not kept)
+        if not by_itself or not fits:
             return ACTIVATIONS[self.squash](super().forward(input))
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(1)
-        own = (self.weight, self.bias, self.running_mean, self.running_var)
-        found: Tensor = _Normalisation.apply(input, *own, self.eps, self.momentum, self.squash)  # type: ignore[no-untyped-call]
+        mean, variance = (self.running_mean, self.running_var) if kept else (None, None)
+        if kept and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        own = (self.weight, self.bias, mean, variance, self.eps, self.momentum or 0.0, self.squash)
+        found: Tensor = _Normalisation.apply(input, *own)  # type: ignore[no-untyped-call]
         return found
 
 
@@ -100,10 +103,10 @@ class _Normalisation(torch.autograd.Function):
     def forward(
         ctx: Any,
         images: Tensor,
-        scale: Tensor,
-        shift: Tensor,
-        mean: Tensor,
-        variance: Tensor,
+        scale: Tensor | None,
+        shift: Tensor | None,
+        mean: Tensor | None,
+        variance: Tensor | None,
         epsilon: float,
         momentum: float,
         squash: int,
@@ -113,9 +116,12 @@ class _Normalisation(torch.autograd.Function):
         if pieces > 1:
             _launch("moments", (channels, pieces), images, means, squares, *shape, block=PIECE)
         found, saved = torch.empty_like(images), images.new_empty(2, channels)
-        tensors = (images, found, scale, shift, means, squares, mean, variance, saved)
+        given = [saved if one is None else one for one in (scale, shift, means, squares, mean, variance)]  # never read
+        flags = {"affine": scale is not None, "tracked": mean is not None, "squash": squash}
         cut = {"alone": pieces == 1, "width": _power(pieces), "block": _block(count)}
-        _launch("normalise", (channels, pieces), *tensors, *shape, epsilon, momentum, squash=squash, **cut)
+        _launch(
+            "normalise", (channels, pieces), images, found, *given, saved, *shape, epsilon, momentum, **flags, **cut
+        )
         ctx.save_for_backward(images, scale, shift, saved)
         ctx.epsilon, ctx.squash = epsilon, squash
         return found
@@ -128,18 +134,17 @@ class _Normalisation(torch.autograd.Function):
             wanted = [one for one, asked in zip((images, scale, shift), ctx.needs_input_grad, strict=False) if asked]
             given = iter(torch.autograd.grad(plain, wanted, change, create_graph=True))
             return (*(next(given) if asked else None for asked in ctx.needs_input_grad[:3]), *[None] * 5)
-        change = change.contiguous()
         shape = count, channels, _, pieces = _shape(images)
+        given = (images, change.contiguous(), *(saved if one is None else one for one in (scale, shift)), saved)
+        flags = {"affine": scale is not None, "squash": ctx.squash}
         parts = images.new_empty(2, channels, pieces)
         if pieces > 1:
-            _launch(
-                "sums", (channels, pieces), images, change, scale, shift, saved, parts, *shape,
-                squash=ctx.squash, block=PIECE,
-            )  # fmt: skip
+            _launch("sums", (channels, pieces), *given, parts, *shape, **flags, block=PIECE)
         found, of_shift_and_scale = torch.empty_like(images), images.new_empty(2, channels)
-        tensors = (images, change, scale, shift, saved, parts, found, of_shift_and_scale)
         cut = {"alone": pieces == 1, "width": _power(pieces), "block": _block(count)}
-        _launch("differentiate", (channels, pieces), *tensors, *shape, squash=ctx.squash, **cut)
+        _launch("differentiate", (channels, pieces), *given, parts, found, of_shift_and_scale, *shape, **flags, **cut)
+        if scale is None:
+            return found, *[None] * 7
         return found, of_shift_and_scale[1], of_shift_and_scale[0], *[None] * 5
 
 

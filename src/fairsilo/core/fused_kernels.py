@@ -18,6 +18,13 @@ def _places(piece, channel, count, channels, size, block: tl.constexpr):
 
 
 @triton.jit
+def _scaled(normal, scale, shift, channel, affine: tl.constexpr):
+    if affine:
+        normal = normal * tl.load(scale + channel) + tl.load(shift + channel)
+    return normal
+
+
+@triton.jit
 def _squashed(values, squash: tl.constexpr):
     """Squash is 0: nothing; 1: ReLU; 2: ReLU6."""
     if squash > 0:
@@ -66,6 +73,8 @@ def normalise(
     pieces,
     epsilon,
     momentum,
+    affine: tl.constexpr,
+    tracked: tl.constexpr,
     squash: tl.constexpr,
     alone: tl.constexpr,
     width: tl.constexpr,
@@ -73,7 +82,8 @@ def normalise(
 ):
     """Normalised, scaled, shifted and squashed images; `saved` (2 x channels) gets means and inverse deviations.
 
-    A channel of one piece (`alone`) finds its moments here; `width` is a power of two of at least as many as pieces.
+    Without weights (`affine`) nothing is scaled, without running statistics (`tracked`) none are kept. A channel of one
+    piece (`alone`) finds its moments here; `width` is a power of two of at least as many as pieces.
     """
     channel, piece = tl.program_id(0), tl.program_id(1)
     place, real = _places(piece, channel, count, channels, size, block)
@@ -92,11 +102,12 @@ def normalise(
         apart = mine - mean
         variance = tl.sum(inside + sizes * apart * apart, 0) / count
     inverse = 1.0 / tl.sqrt(variance + epsilon)
-    before = (values - mean) * inverse * tl.load(scale + channel) + tl.load(shift + channel)
+    before = _scaled((values - mean) * inverse, scale, shift, channel, affine)
     tl.store(found + place, _squashed(before, squash), mask=real)
     if piece == 0:
         tl.store(saved + channel, mean)
         tl.store(saved + channels + channel, inverse)
+    if tracked and piece == 0:
         old, spread = tl.load(running_mean + channel), tl.load(running_variance + channel)
         tl.store(running_mean + channel, old + momentum * (mean - old))
         unbiased = variance * (count / (count - 1.0))
@@ -104,11 +115,13 @@ def normalise(
 
 
 @triton.jit
-def _slopes(images, change, scale, shift, saved, channel, channels, place, real, squash: tl.constexpr):
+def _slopes(
+    images, change, scale, shift, saved, channel, channels, place, real, affine: tl.constexpr, squash: tl.constexpr
+):
     """Slopes by normalised, scaled values, and the normalised values; zero where there is no element."""
     mean, inverse = tl.load(saved + channel), tl.load(saved + channels + channel)
     normal = (tl.load(images + place, mask=real, other=0.0) - mean) * inverse
-    before = normal * tl.load(scale + channel) + tl.load(shift + channel)
+    before = _scaled(normal, scale, shift, channel, affine)
     slope = _passed(tl.load(change + place, mask=real, other=0.0), before, squash)
     return slope, tl.where(real, normal, 0.0)
 
@@ -125,13 +138,14 @@ def sums(
     channels,
     size,
     pieces,
+    affine: tl.constexpr,
     squash: tl.constexpr,
     block: tl.constexpr,
 ):
     """Of each piece the sums of slopes and of slopes times normalised values (2 x channels x pieces)."""
     channel, piece = tl.program_id(0), tl.program_id(1)
     place, real = _places(piece, channel, count, channels, size, block)
-    slope, normal = _slopes(images, change, scale, shift, saved, channel, channels, place, real, squash)
+    slope, normal = _slopes(images, change, scale, shift, saved, channel, channels, place, real, affine, squash)
     tl.store(parts + channel * pieces + piece, tl.sum(slope, 0))
     tl.store(parts + (channels + channel) * pieces + piece, tl.sum(slope * normal, 0))
 
@@ -150,6 +164,7 @@ def differentiate(
     channels,
     size,
     pieces,
+    affine: tl.constexpr,
     squash: tl.constexpr,
     alone: tl.constexpr,
     width: tl.constexpr,
@@ -158,7 +173,7 @@ def differentiate(
     """The loss's slopes by images, and by shift and scale (2 x channels)."""
     channel, piece = tl.program_id(0), tl.program_id(1)
     place, real = _places(piece, channel, count, channels, size, block)
-    slope, normal = _slopes(images, change, scale, shift, saved, channel, channels, place, real, squash)
+    slope, normal = _slopes(images, change, scale, shift, saved, channel, channels, place, real, affine, squash)
     if alone:
         by_shift, by_scale = tl.sum(slope, 0), tl.sum(slope * normal, 0)
     else:
@@ -166,9 +181,11 @@ def differentiate(
         there = each < pieces
         by_shift = tl.sum(tl.load(parts + channel * pieces + each, mask=there, other=0.0), 0)
         by_scale = tl.sum(tl.load(parts + (channels + channel) * pieces + each, mask=there, other=0.0), 0)
-    factor = tl.load(scale + channel) * tl.load(saved + channels + channel)
+    factor = tl.load(saved + channels + channel)
+    if affine:
+        factor *= tl.load(scale + channel)
     tl.store(found + place, factor * (slope - (by_shift + normal * by_scale) / count), mask=real)
-    if piece == 0:
+    if affine and piece == 0:
         tl.store(of_shift_and_scale + channel, by_shift)
         tl.store(of_shift_and_scale + channels + channel, by_scale)
 
