@@ -19,8 +19,14 @@ torch.set_num_threads(1)
 
 
 def pytest_configure() -> None:
-    """A console made while COLUMNS is set keeps that width: it must not be made in the middle of a test."""
+    """What is read once in a process, so that it must not begin in the middle of a test.
+
+    A console made while COLUMNS is set keeps that width; Triton asks when it is imported whether its interpreter runs
+    kernels.
+    """
     os.environ.pop("COLUMNS", None)
+    if not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"
     importlib.import_module("fairsilo.cli.output")
 
 

@@ -24,9 +24,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @pytest.fixture
-def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    if DEVICE == "cpu":
-        monkeypatch.setenv("TRITON_INTERPRET", "1")
+def kernels() -> None:
     pytest.importorskip("triton", reason="Triton comes with PyTorch's builds for GPUs")
 
 

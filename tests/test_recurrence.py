@@ -31,9 +31,8 @@ def found_by(lstm: nn.LSTM, inputs: Tensor) -> list[Tensor]:
     ("inputs", "width", "layers", "rows", "steps", "first"), [(8, 32, 2, 10, 5, True), (3, 32, 1, 17, 4, False)]
 )
 def test_values_and_gradients_are_those_of_an_lstm(
-    inputs: int, width: int, layers: int, rows: int, steps: int, first: bool, monkeypatch: pytest.MonkeyPatch
+    inputs: int, width: int, layers: int, rows: int, steps: int, first: bool
 ) -> None:
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
     pytest.importorskip("triton", reason="Triton comes with PyTorch's builds for GPUs")
     torch.manual_seed(0)
     plain = nn.LSTM(inputs, width, layers, batch_first=first)

@@ -132,20 +132,22 @@ class _Normalisation(torch.autograd.Function):
         if torch.is_grad_enabled():  # a gradient of this gradient is wanted, which torch's own has
             plain = ACTIVATIONS[ctx.squash](F.batch_norm(images, None, None, scale, shift, True, 0.0, ctx.epsilon))
             wanted = [one for one, asked in zip((images, scale, shift), ctx.needs_input_grad, strict=False) if asked]
-            given = iter(torch.autograd.grad(plain, wanted, change, create_graph=True))
-            return (*(next(given) if asked else None for asked in ctx.needs_input_grad[:3]), *[None] * 5)
+            found = iter(torch.autograd.grad(plain, wanted, change, create_graph=True))
+            return (*(next(found) if asked else None for asked in ctx.needs_input_grad[:3]), *[None] * 5)
         shape = count, channels, _, pieces = _shape(images)
         given = (images, change.contiguous(), *(saved if one is None else one for one in (scale, shift)), saved)
         flags = {"affine": scale is not None, "squash": ctx.squash}
         parts = images.new_empty(2, channels, pieces)
         if pieces > 1:
             _launch("sums", (channels, pieces), *given, parts, *shape, **flags, block=PIECE)
-        found, of_shift_and_scale = torch.empty_like(images), images.new_empty(2, channels)
+        by_images, of_shift_and_scale = torch.empty_like(images), images.new_empty(2, channels)
         cut = {"alone": pieces == 1, "width": _power(pieces), "block": _block(count)}
-        _launch("differentiate", (channels, pieces), *given, parts, found, of_shift_and_scale, *shape, **flags, **cut)
+        _launch(
+            "differentiate", (channels, pieces), *given, parts, by_images, of_shift_and_scale, *shape, **flags, **cut
+        )
         if scale is None:
-            return found, *[None] * 7
-        return found, of_shift_and_scale[1], of_shift_and_scale[0], *[None] * 5
+            return by_images, *[None] * 7
+        return by_images, of_shift_and_scale[1], of_shift_and_scale[0], *[None] * 5
 
 
 class DepthwiseConv2d(nn.Conv2d):

@@ -41,6 +41,7 @@ from fairsilo.runs.effects import refuse_idle
 from fairsilo.runs.engines import EngineMaker, engines
 from fairsilo.runs.examples import write_examples
 from fairsilo.runs.folder import BASELINE, finished, resuming, slug, status_of
+from fairsilo.runs.lagging import lagging
 from fairsilo.runs.lock import LOCK, OWNER, locked
 from fairsilo.runs.opened import read_experiment, refuse_objects
 from fairsilo.runs.saved import SavedRun
@@ -287,6 +288,8 @@ def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guar
         groups=course.groups,
     )
     begun, earlier = time.perf_counter(), float(status.get("seconds", 0.0))
+    module = plan.flat().module
+    known = [*course.notes, *filter(None, [lagging(plan, module, roster)])]
     reported = plan.task.reported
     facts = {
         "id": run_id,
@@ -301,8 +304,8 @@ def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guar
         "fingerprint": fingerprint(plan, roster),
         "engine": course.chosen,
         "features": course.features,
-        "notes": list(course.notes),
-        **sizes_of(plan),
+        "notes": known,
+        **sizes_of(plan, module),
         "version": __version__,
         "torch": torch.__version__,
         "started": status.get("started") or datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
@@ -311,12 +314,12 @@ def conduct(experiment: Experiment, course: Course, folder: Path, listener: Guar
     write_sheet(folder, course.synthetic)
     where = place_of(experiment)
     listener(Event("method", 0, experiment.train.rounds, text=method.name, where=where, folder=folder))
-    for note in filter(None, (course.features, *course.warnings, *course.notes)):
+    for note in filter(None, (course.features, *course.warnings, *known)):
         listener(Event("note", 0, experiment.train.rounds, text=note))
 
     def end(how: str, round_: int, status: str, **more: Any) -> None:
         """The folder says it before listeners hear it, some of which take their time; what they leave is added."""
-        notes = [*course.notes, *listener.take_notes()]
+        notes = [*known, *listener.take_notes()]
         content = {"status": status, **facts, "notes": notes, "seconds": earlier + time.perf_counter() - begun, **more}
         run_folder.write_json("run.json", content)
         listener(Event("over", round_, experiment.train.rounds, text=how))

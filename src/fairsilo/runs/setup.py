@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairsilo.config import INVERSE, DataSettings, EngineSettings, EvaluateSettings, Experiment
 from fairsilo.core.arithmetic import Arithmetic, fast
@@ -294,9 +294,8 @@ def _class_weights(given: str | None, roster: Roster) -> tuple[float, ...]:
     return tuple(share / mean for share in shares)
 
 
-def sizes_of(plan: Blueprint) -> dict[str, int]:
+def sizes_of(plan: Blueprint, module: nn.Module) -> dict[str, int]:
     """Bytes of what is sent of the model, and of the whole of it."""
-    module = plan.flat().module
     whole = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(module).values())
     layout = plan.layout.wire
     return {"bytes_sent": layout.size * layout.dtype.itemsize, "bytes_model": whole}
