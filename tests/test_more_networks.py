@@ -81,6 +81,16 @@ def test_weights_depend_on_the_seed_alone_and_the_head_is_a_group(text: str) -> 
     assert norms == (text.startswith(("resnet", "efficientnet", "mlp")) or text == "unet(width=8)")
 
 
+def test_running_statistics_of_a_unet_follow_as_fast_as_asked() -> None:
+    def momenta(text: str) -> set[float | None]:
+        return {one.momentum for one in build(text, 2, 3, 0).modules() if isinstance(one, nn.BatchNorm2d)}
+
+    assert momenta("unet(width=8)") == {nn.BatchNorm2d(1).momentum}
+    assert momenta("unet(width=8, bn_momentum=0.5)") == {0.5}
+    with pytest.raises(FairsiloError, match=r"bn_momentum is for norm=batch, and norm is 'group'"):
+        build("unet(norm=group, bn_momentum=0.5)", 2, 3, 0)
+
+
 @pytest.mark.parametrize("text", [text for text in CASES if "unet" not in text or "group" in text])
 def test_a_network_as_a_vector_answers_as_itself(text: str) -> None:
     """Also for another vector than the one it holds, which an LSTM's own bookkeeping of weights might miss."""

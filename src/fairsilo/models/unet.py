@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from fairsilo.errors import FairsiloError
 from fairsilo.models.norms import NORMS
 
 LEVELS = 4
+USUAL = 0.1  # momentum of batch normalisation, as PyTorch has it
 
 
 class UNet(nn.Module):
@@ -20,11 +22,15 @@ class UNet(nn.Module):
     The features are the last decoder's map (B x width x H x W); the head is a 1x1 convolution.
     """
 
-    def __init__(self, classes: int, channels: int = 3, norm: str = "batch", width: int = 32) -> None:
+    def __init__(
+        self, classes: int, channels: int = 3, norm: str = "batch", bn_momentum: float = USUAL, width: int = 32
+    ) -> None:
         super().__init__()
         if width % 8:
             raise FairsiloError(f"unet.width is {width}; it must be a multiple of 8")
-        normalise = NORMS[norm]
+        if bn_momentum != USUAL and norm != "batch":
+            raise FairsiloError(f"unet.bn_momentum is for norm=batch, and norm is {norm!r}; leave one of them out")
+        normalise = partial(nn.BatchNorm2d, momentum=bn_momentum) if norm == "batch" else NORMS[norm]
         widths = [width * 2**level for level in range(LEVELS + 1)]
         entries = [channels, *widths]
         self.down = nn.ModuleList(_level(entries[i], widths[i], normalise) for i in range(LEVELS))
