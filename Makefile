@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # two test processes on two cores: oneDNN's kernels for ARM would each take both
 export OMP_NUM_THREADS ?= 1
+# tests start hundreds of processes: where nothing compiled may be kept, each compiles fairsilo again, half a second
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test rest test-all test-deploy wheels mutants lint style bench docs site setup clean
 .DEFAULT_GOAL := demo
