@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fairsilo.data import glyphs as drawn
 from fairsilo.data import load
 from fairsilo.data.dataset import SPLITS, TEST, TRAIN, VALIDATION, Dataset, Domain
 from fairsilo.data.embedded import DATASETS
@@ -63,6 +64,17 @@ def test_no_font_crosses_splits(federation: Dataset, name: str) -> None:
     domain = federation.domains[name]
     fonts = [set(((_groups(domain, split) - ORIGINALS) // 10).tolist()) for split in (TRAIN, VALIDATION, TEST)]
     assert sum(map(len, fonts)) == len(set.union(*fonts)) == len(FONTS[name])
+
+
+def test_the_files_of_scikit_learn_are_read_as_its_own_loaders_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loaders are asked where a release keeps the files elsewhere."""
+    (shapes, labels), photographs = _handwriting(), drawn._photographs()
+    monkeypatch.setattr(drawn, "_shipped", {}.get)
+    there, also = _handwriting.__wrapped__()
+    assert torch.equal(shapes, there)
+    np.testing.assert_array_equal(labels, also)
+    for one, other in zip(photographs, drawn._photographs.__wrapped__(), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_labels_are_those_of_the_originals(federation: Dataset) -> None:

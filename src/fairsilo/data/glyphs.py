@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -202,9 +203,14 @@ def _deal(
 @cache
 def _handwriting() -> tuple[Tensor, NDArray[np.int64]]:
     """The 8 x 8 scans with an empty margin of one pixel, enlarged smoothly five times, and their labels."""
-    from sklearn.datasets import load_digits  # slow to import, so only when digits are drawn
+    file = _shipped("data/digits.csv.gz")
+    if file is None:
+        from sklearn.datasets import load_digits
 
-    images, labels = load_digits(return_X_y=True)
+        images, labels = load_digits(return_X_y=True)
+    else:
+        rows = np.loadtxt(file, delimiter=",")
+        images, labels = rows[:, :-1], rows[:, -1]
     scans = F.pad(torch.from_numpy(images.astype(np.float32) / 16).reshape(-1, 1, 8, 8), (1, 1, 1, 1))
     shapes = F.interpolate(scans, scale_factor=5, mode="bicubic", align_corners=False)
     return shapes, labels.astype(np.int64)
@@ -238,11 +244,28 @@ def _face(font: str) -> ImageFont.FreeTypeFont:
 
 @cache
 def _photographs() -> tuple[Tensor, ...]:
-    from sklearn.datasets import load_sample_image
-
-    names = ("china.jpg", "flower.jpg")
-    arrays = [np.asarray(load_sample_image(name), np.float32) / 255 for name in names]
+    arrays = [np.asarray(_photograph(name), np.float32) / 255 for name in ("china.jpg", "flower.jpg")]
     return tuple(torch.from_numpy(array).permute(2, 0, 1).contiguous() for array in arrays)
+
+
+def _photograph(name: str) -> NDArray[np.uint8]:
+    file = _shipped(f"images/{name}")
+    if file is None:
+        from sklearn.datasets import load_sample_image
+
+        return np.asarray(load_sample_image(name))
+    with Image.open(file) as picture:
+        return np.asarray(picture)
+
+
+def _shipped(place: str) -> Path | None:
+    """A file of scikit-learn's, without importing it and SciPy, which takes longer than all the drawing; None where a
+    release keeps it elsewhere."""
+    package = find_spec("sklearn")
+    assert package is not None
+    assert package.origin is not None
+    file = Path(package.origin).parent / "datasets" / place
+    return file if file.exists() else None
 
 
 # ---- shapes on the canvas
