@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 HEAVY = (
+    "torch._dynamo",  # the compiler
     "scipy",
     "transformers",
     "matplotlib",
@@ -45,7 +46,15 @@ fairsilo.run(
     engine={"name": "sequential", "device": "cpu"},
     out=sys.argv[1],
 )
-sys.exit(" ".join(sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[2:]))) or 0)
+sys.exit(" ".join(sorted(set(sys.modules) & set(sys.argv[2:]))) or 0)
+"""
+DRAWN = """
+import sys
+
+from fairsilo.data.glyphs import glyphs
+
+glyphs(per_domain=100)
+sys.exit(" ".join(sorted(set(sys.modules) & {"scipy", "sklearn", "torch._dynamo"})) or 0)
 """
 
 
@@ -120,6 +129,11 @@ def test_a_plain_run_imports_nothing_heavy_but_torch(made: tuple[Path, subproces
     folder, done = made
     assert (done.returncode, done.stderr) == (0, "")
     assert (folder / "report.html").exists()
+
+
+def test_drawing_the_embedded_data_imports_nothing_heavy_but_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", DRAWN], check=False, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_what_only_reads_and_what_is_refused_by_its_name_waits_for_no_torch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -17,6 +18,33 @@ from fairsilo.core.vectors import PARAMETER, Slot
 
 FACTOR = "factor"  # of the local learning rate, in an optimiser's groups
 Groups: TypeAlias = list[dict[str, Any]]
+
+
+class _Plain(torch.optim.Optimizer):
+    """The methods of an optimiser as torch wrote them, without what it wraps around them for `torch.compile`: the first
+    call of a wrapped one imports the compiler, two to three seconds in every process that trains. Comes before torch's
+    optimiser among the bases."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+
+
+class SGD(_Plain, torch.optim.SGD):
+    """torch's; a step keeps no gradients, which the wrapper saw to."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
+
+
+class Adam(_Plain, torch.optim.Adam):
+    """torch's, in the same way."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
+
+
+class AdamW(_Plain, torch.optim.AdamW):
+    """torch's, in the same way."""
+
+    step = torch.no_grad()(inspect.unwrap(torch.optim.AdamW.step))
 
 
 def make_optimizer(
@@ -118,15 +146,15 @@ def _rate(group: dict[str, Any], lr: float | None) -> Tensor:
 
 
 def _sgd(groups: Groups, training: TrainSettings) -> torch.optim.Optimizer:
-    return torch.optim.SGD(groups, momentum=training.momentum, weight_decay=training.weight_decay, fused=True)
+    return SGD(groups, momentum=training.momentum, weight_decay=training.weight_decay, fused=True)
 
 
 def _adam(groups: Groups, training: TrainSettings) -> torch.optim.Optimizer:
-    return torch.optim.Adam(groups, **_moments(groups, training))
+    return Adam(groups, **_moments(groups, training))
 
 
 def _adamw(groups: Groups, training: TrainSettings) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(groups, **_moments(groups, training))
+    return AdamW(groups, **_moments(groups, training))
 
 
 def _moments(groups: Groups, training: TrainSettings) -> dict[str, Any]:

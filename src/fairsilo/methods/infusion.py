@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fairsilo.core.optimizers import Adam
 from fairsilo.core.server import Server
 from fairsilo.core.silo import inputs_for
 from fairsilo.core.vectors import FlatModel
@@ -158,7 +159,7 @@ class Infusion:
         return shuffled(len(self.server.synthetic[name]), self.batch_size, generator)
 
     def _optimizer(self, model: FlatModel) -> torch.optim.Optimizer:
-        return torch.optim.Adam([model.parameters], lr=self.rate, fused=True)
+        return Adam([model.parameters], lr=self.rate, fused=True)
 
 
 def shuffled(count: int, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fairsilo.core.optimizers import Adam
 from fairsilo.core.server import Server
 from fairsilo.core.silo import inputs_for
 
@@ -20,7 +21,7 @@ def tuned(server: Server, start: Tensor, purpose: str, epochs: int, rate: float,
     model, data = server.own_model or server.network(), server.data
     model.load(start)
     model.train()
-    optimizer = torch.optim.Adam([model.parameters], lr=rate, fused=True)
+    optimizer = Adam([model.parameters], lr=rate, fused=True)
     for epoch in range(epochs):
         order = torch.randperm(len(data), generator=server.stream(purpose, epoch))
         for begin in range(0, len(data) - 1, batch_size):

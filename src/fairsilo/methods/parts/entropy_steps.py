@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from fairsilo.config import TrainSettings
+from fairsilo.core.optimizers import Adam
 from fairsilo.core.part import About, Part
 from fairsilo.core.silo import Batches, Silo
 from fairsilo.core.vectors import Layout
@@ -39,7 +39,7 @@ class EntropySteps(Part):
     def adapt(self, silo: Silo, batches: Batches) -> Iterator[Tensor]:
         with silo.model.training_only(is_batch_norm) as leaves:
             use_batch_statistics(silo.model.module)
-            optimizer = torch.optim.Adam(leaves, lr=self.adapt_lr, fused=True)
+            optimizer = Adam(leaves, lr=self.adapt_lr, fused=True)
             for inputs in batches(self.adapt_batch):
                 prediction = silo.forward(inputs).prediction
                 silo.model.backward(mean_entropy(prediction))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from fairsilo.config import TrainSettings
 from fairsilo.core.attachments import WIRE, Sends
 from fairsilo.core.messages import Message
+from fairsilo.core.optimizers import Adam
 from fairsilo.core.output import as_output
 from fairsilo.core.part import About, Part
 from fairsilo.core.server import Server
@@ -76,7 +77,7 @@ class RoutedKernels(Part):
         network = routed(silo.model.module, [silo.model.layout.wire.views(model) for model in models])
         for norm in batch_norms(network):
             norm.requires_grad_(True)
-        optimizer = torch.optim.Adam([one for one in network.parameters() if one.requires_grad], lr=self.adapt_lr)
+        optimizer = Adam([one for one in network.parameters() if one.requires_grad], lr=self.adapt_lr)
         for _ in range(self.adapt_epochs):
             network.train()
             for inputs in batches(self.adapt_batch):
