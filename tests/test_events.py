@@ -19,7 +19,7 @@ from fairsilo.engine.events import guarded
 from fairsilo.errors import FairsiloError
 from fairsilo.runs.folder import RunFolder
 
-SMALL = {"rounds": 2, "epochs": 1, "batch_size": 8, "engine": {"name": "sequential"}, "model": tiny.TinyNet}
+SMALL = {"rounds": 2, "epochs": 1, "batch_size": 2, "engine": {"name": "sequential"}, "model": tiny.TinyNet}
 KINDS = {name.removeprefix("on_") for name in vars(Listener) if name.startswith("on_")}
 
 

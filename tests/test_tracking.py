@@ -31,7 +31,7 @@ from fairsilo.tracking.registry import HANDED_ON, handed_on, handed_over, tracke
 from fairsilo.tracking.tensorboard import wait_for_the_next_second
 from fairsilo.tracking.worker import Worker
 
-SMALL: dict[str, Any] = {"rounds": 3, "epochs": 1, "batch_size": 8, "engine": {"name": "sequential"}}
+SMALL: dict[str, Any] = {"rounds": 3, "epochs": 1, "batch_size": 2, "engine": {"name": "sequential"}}
 TABLE = "demo/uneven-glyphs"  # one of those that need no data
 NAMES = {"a": "north-clinic", "b": "Süd Klinik", "c": "east", "u": "far_away"}
 
@@ -544,7 +544,7 @@ def test_mlflow_gets_a_run_that_is_killed_and_goes_on(people: Federation, tmp_pa
     assert found[2][3] | {"fairsilo": ""} == {
         "method": "fedavg", "held_out": "at-far_away", "seed": "0", "group": "run", "fairsilo": "",
     }  # fmt: skip
-    assert found[3][3]["train.batch_size"] == "8"
+    assert found[3][3]["train.batch_size"] == "2"
     assert [call[2] for call in found if call[0] in ("end", "update")] == ["KILLED", "RUNNING", "FINISHED"]
     assert {call[1] for call in found if call[0] in ("batch", "end", "update")} == {"run-of-run"}
     steps = [step for call in found if call[0] == "batch" for key, _, step in call[2] if key == "seconds"]
