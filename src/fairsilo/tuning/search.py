@@ -311,12 +311,11 @@ class _Search:
 
                 yield here
             return
-        from joblib.externals.loky import get_reusable_executor
+        # joblib's own, since its `Parallel`, which comparisons use, takes over the processes that are there
+        from joblib.executor import get_memmapping_executor
 
         along = self.listener.travelling()
-        yield lambda job: get_reusable_executor(max_workers=jobs).submit(
-            attempt_alone, job, silos, self.objects, jobs, along
-        )
+        yield lambda job: get_memmapping_executor(jobs).submit(attempt_alone, job, silos, self.objects, jobs, along)
 
 
 class _Asked(NamedTuple):
