@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fairsilo.fields import setting
 
 MOMENTUM = 0.01  # of batch normalisation in EfficientNets
+USUAL_MOMENTUM = 0.1  # as PyTorch has it
 MOMENTUM_SHARE = "share of a batch in BatchNorm's running statistics; 0.5 follows a silo that takes few steps a round"
 MOMENTUM_HELP = "share of a batch in BatchNorm's running statistics; 0.1 keeps up with short local training"
 
@@ -30,7 +31,7 @@ class UNetSettings:
         "normalisation; no: by the batch alone, without weights and running statistics",
         choices=("batch", "instance", "group", "no"),
     )
-    bn_momentum: float = setting(0.1, "of norm=batch: " + MOMENTUM_SHARE, low=0, high=1)
+    bn_momentum: float = setting(USUAL_MOMENTUM, "of norm=batch: " + MOMENTUM_SHARE, low=0, high=1)
     width: int = setting(32, "channels of the first level, which double with each; a multiple of 8", low=8)
 
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from fairsilo.core.output import Output
 from fairsilo.errors import FairsiloError
 from fairsilo.models.norms import NORMS
+from fairsilo.models.settings import USUAL_MOMENTUM
 
 LEVELS = 4
-USUAL = 0.1  # momentum of batch normalisation, as PyTorch has it
 
 
 class UNet(nn.Module):
@@ -23,12 +23,12 @@ class UNet(nn.Module):
     """
 
     def __init__(
-        self, classes: int, channels: int = 3, norm: str = "batch", bn_momentum: float = USUAL, width: int = 32
+        self, classes: int, channels: int = 3, norm: str = "batch", bn_momentum: float = USUAL_MOMENTUM, width: int = 32
     ) -> None:
         super().__init__()
         if width % 8:
             raise FairsiloError(f"unet.width is {width}; it must be a multiple of 8")
-        if bn_momentum != USUAL and norm != "batch":
+        if bn_momentum != USUAL_MOMENTUM and norm != "batch":
             raise FairsiloError(f"unet.bn_momentum is for norm=batch, and norm is {norm!r}; leave one of them out")
         normalise = partial(nn.BatchNorm2d, momentum=bn_momentum) if norm == "batch" else NORMS[norm]
         widths = [width * 2**level for level in range(LEVELS + 1)]
