@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from joblib import Parallel, delayed
 from rich.console import Console
 
 import fairsilo
@@ -580,9 +581,13 @@ def test_more_trials_go_on_and_other_settings_are_refused(people: Federation, tm
 
 
 @pytest.mark.slow
-def test_side_by_side_every_method_has_its_trials(people: Federation, tmp_path: Path) -> None:
+def test_side_by_side_every_method_has_its_trials(
+    people: Federation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("joblib.executor._executor_args", None)  # as in a process that had nothing side by side yet
     one, two = tuned(tmp_path / "one", people), tuned(tmp_path / "two", people, jobs=2)
     assert outcome(two) == outcome(one)  # the first trials do not depend on one another
+    assert Parallel(n_jobs=2)([delayed(abs)(-1)]) == [1]  # a comparison's processes, after those of a search
 
 
 @pytest.mark.slow
